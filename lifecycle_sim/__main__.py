@@ -1,0 +1,6 @@
+"""``python -m lifecycle_sim`` is the command ``lifecycle-sim``."""
+
+from lifecycle_sim.cli import main
+
+if __name__ == "__main__":
+    main()

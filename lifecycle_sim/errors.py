@@ -1,0 +1,53 @@
+"""The exceptions of the package: bad input is told apart from a missing extra.
+
+Every exception also inherits the built-in it specialises, so ``except ValueError`` keeps working. A message says what is
+wrong, where, why, and how to mend it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class LifecycleError(Exception):
+    """Base of every error raised on purpose by lifecycle_sim."""
+
+
+class InputError(LifecycleError, ValueError):
+    """Input that cannot be used. ``problems`` holds one clear line for each thing that is wrong."""
+
+    def __init__(self, problems: str | Iterable[str]) -> None:
+        self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class TraceFormatError(InputError):
+    """A file that is not in the format it claims, or in none that is known."""
+
+
+class TraceInvariantError(InputError):
+    """A trace that contradicts itself: a double free, a free of the unknown, a negative size."""
+
+
+class SnapshotError(InputError):
+    """A CUDA memory snapshot whose structure is not that of a snapshot."""
+
+
+class UnsafePickleError(SnapshotError):
+    """A pickle that asks for more than plain data; loading it could run code."""
+
+
+class ScenarioError(InputError):
+    """A scenario with problems; all of them are listed, one line each."""
+
+
+class UnitError(InputError):
+    """A size or duration without a unit, or with one that is not known."""
+
+
+class MissingExtraError(LifecycleError, ImportError):
+    """A feature that needs an optional package which is not installed."""
+
+    def __init__(self, package: str, extra: str, feature: str) -> None:
+        self.package, self.extra = package, extra
+        super().__init__(f"{feature} needs the package {package!r}, which is not installed: pip install 'lifecycle-sim[{extra}]'")

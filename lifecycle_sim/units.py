@@ -1,0 +1,81 @@
+"""The one place that reads and writes sizes and durations with units.
+
+A size needs a unit: ``KB``, ``MB``, … are powers of 1000, ``KiB``, ``MiB``, … powers of 1024, ``B`` is a byte. A bare suffix (``4G``)
+is ambiguous and therefore an error. Parsing is exact: a value that is not a whole number of bytes or nanoseconds is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from lifecycle_sim.errors import UnitError
+
+BYTE_UNITS: dict[str, int] = {"B": 1}
+BYTE_UNITS.update({prefix + "B": 1000**power for power, prefix in enumerate("KMGTPE", start=1)})
+BYTE_UNITS.update({prefix + "iB": 1024**power for power, prefix in enumerate("KMGTPE", start=1)})
+BYTE_UNITS["kB"] = 1000
+
+TIME_UNITS: dict[str, int] = {"ns": 1, "us": 1000, "µs": 1000, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9}
+
+_QUANTITY = re.compile(r"\s*([+-]?[0-9](?:[0-9_]*[0-9])?(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
+
+
+def parse_bytes(text: str) -> int:
+    """Return the number of bytes that *text*, such as ``"24 GiB"`` or ``"1.5 MB"``, stands for.
+
+    Raises:
+        UnitError: no number, no unit, an unknown or bare unit, or a value that is not a whole number of bytes.
+    """
+    return _parse(text, BYTE_UNITS, "size", "bytes", 'write for example "512 MiB" (1024²) or "512 MB" (1000²)')
+
+
+def parse_duration(text: str) -> int:
+    """Return the nanoseconds that *text*, such as ``"1.5 ms"``, stands for.
+
+    Raises:
+        UnitError: no number, no unit, an unknown unit, or a value that is not a whole number of nanoseconds.
+    """
+    return _parse(text, TIME_UNITS, "duration", "nanoseconds", 'write for example "3 us" or "1.5 ms"')
+
+
+def _parse(text: str, units: dict[str, int], what: str, whole: str, mend: str) -> int:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise UnitError(f"{text!r} is not a {what}: {mend}")
+    number, unit = match.groups()
+    if not unit:
+        raise UnitError(f"{what} {text!r} has no unit: {mend}")
+    if unit not in units:
+        close = [name for name in units if name.lower() in {unit.lower() + ending for ending in ("", "b", "ib")}]
+        hint = f"did you mean {' or '.join(close)}?" if close else mend
+        raise UnitError(f"{what} {text!r} has the unit {unit!r}, which is not known: {hint}")
+    value = Fraction(number.replace("_", "")) * units[unit]
+    if value.denominator != 1:
+        raise UnitError(f"{what} {text!r} is not a whole number of {whole}: round it")
+    return int(value)
+
+
+def format_bytes(count: int) -> str:
+    """Return *count* bytes in binary units with three decimals at most, the exact count when below 1 KiB: ``"3.026 GiB"``."""
+    size = abs(count)
+    for power, unit in ((6, "EiB"), (5, "PiB"), (4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if size >= 1024**power:
+            digits = f"{count / 1024**power:.3f}".rstrip("0").rstrip(".")
+            return f"{digits} {unit}"
+    return f"{count} B"
+
+
+def format_exact(count: int) -> str:
+    """Return *count* bytes in both ways: ``"3,249,143,816 B (3.026 GiB)"``; below 1 KiB the count alone."""
+    return f"{count:,} B ({format_bytes(count)})" if abs(count) >= 1024 else f"{count:,} B"
+
+
+def format_duration(nanoseconds: int) -> str:
+    """Return *nanoseconds* in the largest unit not above it: ``"1.5 ms"``."""
+    size = abs(nanoseconds)
+    for scale, unit in ((10**9, "s"), (10**6, "ms"), (10**3, "us")):
+        if size >= scale:
+            digits = f"{nanoseconds / scale:.3f}".rstrip("0").rstrip(".")
+            return f"{digits} {unit}"
+    return f"{nanoseconds} ns"
