@@ -40,7 +40,7 @@ def programs(draw: st.DrawFn, most: int = 40, places: int = PLACES) -> list[Act]
     for _ in range(draw(st.integers(0, most))):
         address = BASE + PLACE * draw(st.integers(0, places - 1))
         if address in live:
-            acts.append(Act(Kind.FREE_COMPLETED, address, live.pop(address)))
+            acts.append(Act(Kind.FREE, address, live.pop(address)))
         else:
             live[address] = draw(st.integers(1, PLACE))
             acts.append(Act(Kind.ALLOC, address, live[address]))

@@ -1,9 +1,10 @@
 """Recordings that lost events: gaps are found, nothing is claimed that the recording does not show, and the truth lies in the bounds."""
 
+import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lifecycle_sim.events import Kind
+from lifecycle_sim.events import Blocks, Kind, MemoryState, Segments
 from lifecycle_sim.replay import replay
 from tests.programs import BASE, PLACE, PLACES, Act, final_state, live_after, programs, record, true_levels
 
@@ -47,7 +48,7 @@ def test_a_new_allocation_on_a_live_address_is_a_lost_free() -> None:
         B            +5       -5
     """
     other = BASE + PLACE
-    acts = [Act(Kind.ALLOC, BASE, 10), Act(Kind.ALLOC, other, 5), Act(Kind.ALLOC, BASE, 20), Act(Kind.FREE_COMPLETED, other, 5)]
+    acts = [Act(Kind.ALLOC, BASE, 10), Act(Kind.ALLOC, other, 5), Act(Kind.ALLOC, BASE, 20), Act(Kind.FREE, other, 5)]
     replayed = replay(record(acts, final_state({BASE: 20})))
     assert {a.code: (a.count, a.size) for a in replayed.assumptions} == {"gap": (1, None), "lost_free": (1, 10)}
     assert (replayed.gaps[0].first, replayed.gaps[0].last) == (1, 2)
@@ -56,7 +57,7 @@ def test_a_new_allocation_on_a_live_address_is_a_lost_free() -> None:
 
 
 def test_a_second_free_is_a_lost_allocation() -> None:
-    acts = [Act(Kind.ALLOC, BASE, 10), Act(Kind.FREE_COMPLETED, BASE, 10), Act(Kind.FREE_COMPLETED, BASE, 30)]
+    acts = [Act(Kind.ALLOC, BASE, 10), Act(Kind.FREE, BASE, 10), Act(Kind.FREE, BASE, 30)]
     replayed = replay(record(acts, final_state({})))
     assert {a.code: (a.count, a.size) for a in replayed.assumptions} == {"gap": (1, None), "lost_alloc": (1, 30)}
     assert replayed.peak.lower == 10
@@ -71,13 +72,13 @@ def test_a_storage_that_is_gone_at_the_end_without_a_free() -> None:
 
 
 def test_a_free_of_another_size_is_another_storage() -> None:
-    replayed = replay(record([Act(Kind.ALLOC, BASE, 10), Act(Kind.FREE_COMPLETED, BASE, 11)], final_state({})))
+    replayed = replay(record([Act(Kind.ALLOC, BASE, 10), Act(Kind.FREE, BASE, 11)], final_state({})))
     assert {a.code: a.size for a in replayed.assumptions} == {"gap": None, "lost_free": 10, "lost_alloc": 11}
 
 
 def test_two_gaps_are_told_apart() -> None:
     a, b = BASE, BASE + PLACE
-    acts = [Act(Kind.ALLOC, a, 1), Act(Kind.ALLOC, a, 2), Act(Kind.FREE_COMPLETED, a, 2), Act(Kind.ALLOC, b, 3), Act(Kind.ALLOC, b, 4)]
+    acts = [Act(Kind.ALLOC, a, 1), Act(Kind.ALLOC, a, 2), Act(Kind.FREE, a, 2), Act(Kind.ALLOC, b, 3), Act(Kind.ALLOC, b, 4)]
     replayed = replay(record(acts, final_state({b: 4})))
     assert [(gap.first, gap.last) for gap in replayed.gaps] == [(1, 1), (4, 4)]
 
@@ -95,7 +96,7 @@ def test_storages_first_seen_after_a_gap_came_to_life_in_it_when_the_run_began_e
         Act(Kind.ALLOC, places[0], 10),
         Act(Kind.ALLOC, places[1], 10),
         Act(Kind.ALLOC, places[1], 20),
-        Act(Kind.FREE_COMPLETED, places[3], 7),
+        Act(Kind.FREE, places[3], 7),
     ]
     replayed = replay(record(acts, final_state({places[0]: 10, places[1]: 20})))
     assert replayed.timeline.start == 0
@@ -108,3 +109,35 @@ def test_storages_below_the_filled_part_are_older_than_the_window() -> None:
     acts = [Act(Kind.ALLOC, places[1], 10), Act(Kind.ALLOC, places[1], 20)]
     replayed = replay(record(acts, final_state({places[0]: 7, places[1]: 20})))
     assert replayed.timeline.start == 7
+
+
+def test_one_gap_is_placed_where_all_its_intervals_overlap() -> None:
+    """
+    ::
+
+        event  0    1    2    3    4
+        A      +         +             a free lost in (0, 2]
+        B           +         +        a free lost in (1, 3]
+        gap              ?             both in (1, 2]
+    """
+    a, b = BASE, BASE + PLACE
+    acts = [Act(Kind.ALLOC, a, 1), Act(Kind.ALLOC, b, 2), Act(Kind.ALLOC, a, 3), Act(Kind.ALLOC, b, 4)]
+    replayed = replay(record(acts, final_state({a: 3, b: 4})))
+    assert [(gap.first, gap.last) for gap in replayed.gaps] == [(2, 2)]
+    found = replayed.identified_lifetimes()
+    assert found.lower_levels().tolist() == found.upper_levels().tolist() == [0, 1, 3, 3, 7]
+
+
+def test_a_storage_in_a_segment_that_the_first_part_never_touched_is_older() -> None:
+    """Weights in segments of their own: an empty start is not assumed for them, however the touched segment looks."""
+    elsewhere = 1 << 20
+    final = final_state({BASE: 20})
+    both = MemoryState(
+        Segments(**{name: np.concatenate([column, column]) for name, column in vars(final.segments).items()}),
+        Blocks(**{name: np.concatenate([column, column[:1]]) for name, column in vars(final.blocks).items()}),
+    )
+    both.segments.address[1] = elsewhere
+    both.blocks.segment[-1], both.blocks.address[-1], both.blocks.requested[-1] = 1, elsewhere, 500
+    replayed = replay(record([Act(Kind.ALLOC, BASE, 10), Act(Kind.ALLOC, BASE, 20)], both))
+    assert replayed.timeline.start == 500
+    assert replayed.identified_lifetimes().lower_levels().tolist() == [0, 10, 520]  # but the recording does not prove it

@@ -55,29 +55,30 @@ def test_a_free_counts_when_it_is_completed(acts: list[Act]) -> None:
     """free_requested changes nothing; where free_completed was not recorded, the request takes its place."""
     both: list[Act] = []
     for act in acts:
-        if act.kind is Kind.FREE_COMPLETED:
-            both.append(Act(Kind.FREE_REQUESTED, act.address, act.size))
-        both.append(act)
+        if act.kind is Kind.ALLOC:
+            both.append(act)
+        else:
+            both += [Act(kind, act.address, act.size) for kind in (Kind.FREE_REQUESTED, Kind.FREE_COMPLETED)]
     final = final_state(live_after(acts))
     whole = replay(record(both, final))
     assert [whole.timeline.at(i) for i, act in enumerate(both) if act.kind is not Kind.FREE_REQUESTED] == true_levels(acts)[1:]
-    requests_only = [act for act in both if act.kind is not Kind.FREE_COMPLETED]
-    lean = replay(record(requests_only, final))
-    assert lean.timeline.levels.tolist() == true_levels(acts)
-    assert {a.code for a in lean.assumptions} == (
-        {"free_requested_as_free"} if len(requests_only) > sum(a.kind is Kind.ALLOC for a in acts) else set()
-    )
+    assert not whole.assumptions
+    for skipped, code in ((Kind.FREE_COMPLETED, "free_requested_as_free"), (Kind.FREE_REQUESTED, "no_free_requested")):
+        lean = replay(record([act for act in both if act.kind is not skipped], final))
+        assert lean.timeline.levels.tolist() == true_levels(acts)
+        frees = sum(act.kind is Kind.FREE for act in acts)
+        assert [(a.code, a.count) for a in lean.assumptions] == ([(code, frees)] if frees > (code == "no_free_requested") else [])
 
 
 def test_peak_may_be_the_state_before_the_first_event() -> None:
-    acts = [Act(Kind.ALLOC, BASE, 100), Act(Kind.FREE_COMPLETED, BASE, 100)]
+    acts = [Act(Kind.ALLOC, BASE, 100), Act(Kind.FREE, BASE, 100)]
     peak = replay(record(acts[1:], final_state({}))).peak
     assert (peak.size, peak.event, peak.time) == (100, -1, None)
 
 
 def test_totals_past_two_to_the_63_stay_exact() -> None:
     huge = 2**62
-    acts = [Act(Kind.ALLOC, i, huge) for i in range(5)] + [Act(Kind.FREE_COMPLETED, i, huge) for i in range(5)]
+    acts = [Act(Kind.ALLOC, i, huge) for i in range(5)] + [Act(Kind.FREE, i, huge) for i in range(5)]
     replayed = replay(record(acts, None, start=0))
     assert replayed.peak.size == 5 * huge
     assert replayed.timeline.end == 0
@@ -102,7 +103,7 @@ def test_amounts_without_identity_have_levels_but_no_lifetimes() -> None:
 
 
 def test_streams_add_up_to_the_whole() -> None:
-    acts = [Act(Kind.ALLOC, BASE, 10), Act(Kind.ALLOC, BASE + PLACE, 20), Act(Kind.FREE_COMPLETED, BASE, 10)]
+    acts = [Act(Kind.ALLOC, BASE, 10), Act(Kind.ALLOC, BASE + PLACE, 20), Act(Kind.FREE, BASE, 10)]
     trace = record(acts, None, start=0)
     events = trace.devices[0].events
     events.stream[1] = 7
@@ -113,7 +114,7 @@ def test_streams_add_up_to_the_whole() -> None:
 
 
 def test_a_span_has_a_peak_of_its_own() -> None:
-    acts = [Act(Kind.ALLOC, 1, 10), Act(Kind.ALLOC, 2, 50), Act(Kind.FREE_COMPLETED, 2, 50), Act(Kind.ALLOC, 3, 5)]
+    acts = [Act(Kind.ALLOC, 1, 10), Act(Kind.ALLOC, 2, 50), Act(Kind.FREE, 2, 50), Act(Kind.ALLOC, 3, 5)]
     replayed = replay(record(acts, None, start=0))
     assert replayed.span_peak(Span("annotation", "late", 3, 4)).size == 15
     assert replayed.span_peak(Span("annotation", "middle", 2, 3)).size == 60  # it begins at 60 bytes
@@ -121,7 +122,7 @@ def test_a_span_has_a_peak_of_its_own() -> None:
 
 
 def test_an_annotation_labels_the_storage_that_is_live() -> None:
-    acts = [Act(Kind.ALLOC, 1, 10), Act(Kind.FREE_COMPLETED, 1, 10), Act(Kind.ALLOC, 1, 10), Act(Kind.ANNOTATE, 1, 10)]
+    acts = [Act(Kind.ALLOC, 1, 10), Act(Kind.FREE, 1, 10), Act(Kind.ALLOC, 1, 10), Act(Kind.ANNOTATE, 1, 10)]
     trace = record(acts, None, start=0)
     trace.devices[0].events.label[3] = 0
     assert replay(trace).identified_lifetimes().label.tolist() == [-1, 0]
