@@ -545,10 +545,10 @@ class Allocator:
     def _climb(self, pool: Pool, stream: int, rounded: int, segment: int) -> Block | None:
         """Ask the device, then again after each way of giving free memory back; None when all have failed."""
         block = self._grow(pool, stream, rounded, segment)
-        if block is None and not self._plain_fit and release_available(self._backing, pool, stream, rounded, self._split_limit):
-            block = self._grow(pool, stream, rounded, segment)
         if block is None and pool.owner is None and not self._expandable:
             block = self._borrow(pool, stream, rounded)
+        if block is None and not self._plain_fit and release_available(self._backing, pool, stream, rounded, self._split_limit):
+            block = self._grow(pool, stream, rounded, segment)
         if block is None and not self._capturing:
             self._release_cached()
             self.counters.alloc_retries += 1
