@@ -46,9 +46,7 @@ class AllocatorSettings:
         return self.large_segment_size if self.max_non_split_rounding is None else self.max_non_split_rounding
 
 
-_FIELDS = {"max_split_size_mb": "max_split_size", "max_non_split_rounding_mb": "max_non_split_rounding"} | {
-    "large_segment_size_mb": "large_segment_size"
-}
+_FIELDS = {f"{name}_mb": name for name in ("max_split_size", "max_non_split_rounding", "large_segment_size")}
 _NAMES = AllocatorSettings.__dataclass_fields__.keys()
 
 
@@ -70,7 +68,7 @@ def parse_options(text: str, release: Release | str = NEWEST, onto: AllocatorSet
         settings = replace(onto, max_split_size=None, garbage_collection_threshold=0.0, roundup_power2_divisions=NO_DIVISIONS)
         if Behaviour.of(release).resets_non_split_rounding:
             settings = replace(settings, max_non_split_rounding=None)
-    options = {_FIELDS.get(key, key): value for key, value in read_options(text, release).items()}
+    options = {_FIELDS.get(key, key): value for key, value in read_options(text, release, settings.large_segment_size).items()}
     return replace(settings, **{name: value for name, value in options.items() if name in _NAMES})
 
 
