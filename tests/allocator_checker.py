@@ -8,13 +8,12 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from lifecycle_sim.events import BlockState, Kind
-from lifecycle_sim.replay.allocator import Allocator
-
-SMALL = 1 << 20
+from lifecycle_sim.replay.allocator import Allocator, Release
 
 
-def check(allocator: Allocator, unit: int = 512) -> None:
+def check(allocator: Allocator) -> None:
     """Assert everything that must hold of a run that began with nothing."""
+    unit = 512 if allocator.release >= Release(2, 4) else 1  # before, one power-of-two division kept a size as it was
     events, blocks = allocator.events(), allocator.block_sizes().tolist()
     held: dict[int, tuple[int, int, int]] = {}  # address of a segment or page range: end, stream, pool
     in_use: dict[int, tuple[int, int, int, int]] = {}  # address of a block: end, requested, stream, pool
@@ -29,7 +28,9 @@ def check(allocator: Allocator, unit: int = 512) -> None:
                 held[address] = (address + size, stream, pool)
                 reserved += size
             case Kind.SEGMENT_FREE | Kind.SEGMENT_UNMAP:
-                assert not any(start < address + size and address < end for start, (end, *_) in in_use.items()), "memory in use was given back"
+                assert not any(start < address + size and address < end for start, (end, *_) in in_use.items()), (
+                    "memory in use was given back"
+                )
                 if kind == Kind.SEGMENT_FREE:
                     assert held.pop(address) == (address + size, stream, pool)
                 else:

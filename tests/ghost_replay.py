@@ -164,7 +164,5 @@ def deferred_frees_apart(recording: dict[str, Any]) -> bool:
 
 
 def _without_order(trace: list[list[Any]]) -> list[Any]:
-    rows: list[Any] = []
-    for completes, run in groupby((row[:4] for row in trace), key=lambda row: row[0] == "free_completed"):
-        rows.extend(sorted(run, key=str) if completes else run)
-    return rows
+    runs = groupby((row[:4] for row in trace), key=lambda row: row[0] == "free_completed")
+    return [sorted(run, key=str) if completes else list(run) for completes, run in runs]

@@ -5,6 +5,7 @@ The recordings were made by ``python -m benchmarks.ghost.check --keep``; benchma
 
 import gzip
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,5 +53,5 @@ def test_the_recordings_exercise_what_they_are_for() -> None:
 
 def late_frees(recording: dict[str, Any]) -> int:
     """How many frees were not completed at once."""
-    trace = recording["trace"]
-    return sum(row[0] == "free_completed" and before[:2] != ["free_requested", row[1]] for before, row in zip(trace, trace[1:], strict=False))
+    pairs = pairwise(recording["trace"])
+    return sum(row[0] == "free_completed" and before[:2] != ["free_requested", row[1]] for before, row in pairs)

@@ -78,10 +78,11 @@ def settings_from_snapshot(recorded: Mapping[str, Any], release: Release | str =
     Large segment size and non-split rounding are only in its copy of the last options string. An empty mapping gives the defaults.
 
     Raises:
-        InputError: the options string cannot be read, or a value has the wrong type.
+        InputError: the options string cannot be read.
+        SnapshotError: a value has the wrong type.
     """
+    settings = parse_options(str(recorded.get("PYTORCH_CUDA_ALLOC_CONF") or ""), release)
     try:
-        settings = parse_options(str(recorded.get("PYTORCH_CUDA_ALLOC_CONF") or ""), release)
         changes: dict[str, Any] = {}
         if "max_split_size" in recorded:
             limit = int(recorded["max_split_size"])
@@ -93,6 +94,6 @@ def settings_from_snapshot(recorded: Mapping[str, Any], release: Release | str =
         if "roundup_power2_divisions" in recorded:
             table = {str(key): int(value) for key, value in recorded["roundup_power2_divisions"].items()}
             changes["roundup_power2_divisions"] = tuple(table.get(str(1 << entry), 0) for entry in range(DIVISION_ENTRIES))
-    except (TypeError, AttributeError, OverflowError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise SnapshotError(f"allocator_settings: {error}; expected the mapping that PyTorch writes") from error
     return replace(settings, **changes)
