@@ -244,6 +244,6 @@ def _tiling(device: DeviceTrace, segments: Segments, blocks: Blocks) -> Iterator
     yield from _state_found(device, untiled, "not_tiled", "the blocks of a segment leave a hole, overlap or overrun it")
 
     inactive = state == BlockState.INACTIVE
-    beside = ~opens[1:] & inactive[1:] & inactive[:-1] & ~segments.expandable[segment[1:]]
+    beside = ~opens[1:] & (address == previous_end)[1:] & inactive[1:] & inactive[:-1] & ~segments.expandable[segment[1:]]
     text = "two free blocks lie side by side in one segment; the allocator merges such blocks"
     yield from _state_found(device, beside, "unmerged_blocks", text, "warning")

@@ -8,6 +8,8 @@ from difflib import get_close_matches
 from lifecycle_sim.errors import InputError
 
 LIMIT = 20
+_LENGTH = 300
+_MANY_WORDS = 1000
 
 
 class TooManyProblems(Exception):  # noqa: N818 - a signal to stop reading, never seen by users
@@ -28,7 +30,7 @@ class Problems:
         """Note that *what* is wrong at *where*; an *error* other than the usual kind decides the kind if it comes first."""
         if not self.lines and error is not None:
             self._error = error
-        self.lines.append(f"{where}: {what}")
+        self.lines.append(f"{where}: {what if len(what) <= _LENGTH else what[:_LENGTH] + '…'}")
         if len(self.lines) == LIMIT:
             self.lines.append(f"further problems are not listed: mend these {LIMIT} first")
             raise TooManyProblems
@@ -42,9 +44,12 @@ class Problems:
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """Return ``": did you mean 'size'?"`` for a misspelt *word*; if nothing is close, *otherwise*, or the list of *known* words."""
+    """Return ``": did you mean 'size'?"`` for a misspelt *word*.
+
+    If nothing is close, or the words are very many, return *otherwise*, or the list of *known* words.
+    """
     known = sorted(known)
-    close = get_close_matches(word, known, n=1)
+    close = get_close_matches(word, known, n=1) if len(known) <= _MANY_WORDS else []
     if close:
         return f": did you mean {close[0]!r}?"
     return f": known are {', '.join(known)}" if otherwise is None else otherwise

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from lifecycle_sim.errors import TraceFormatError, TraceInvariantError
 from lifecycle_sim.events import Basis, Blocks, Clock, DeviceTrace, Events, Frame, MemoryState, Segments, Span, StackTable, Trace
-from lifecycle_sim.sources.native.grammar import SCHEMA, Header, encoder, must_be_sound
+from lifecycle_sim.sources.native.grammar import DEFAULT_POOLS, SCHEMA, Header, encoder, must_be_sound
 
 Array = NDArray[Any]
 
@@ -137,7 +137,7 @@ def read_npz(data: bytes) -> Trace:
         clock=header.clock or Clock.NONE,
         stacks=StackTable(tuple(header.frames), stacks),
         labels=tuple(header.labels),
-        pools=tuple(header.pools),
+        pools=DEFAULT_POOLS if header.pools is None else header.pools,
         assumptions=tuple(header.assumptions),
         **shared,
     )

@@ -15,6 +15,7 @@ from lifecycle_sim.errors import TraceFormatError, TraceInvariantError
 from lifecycle_sim.events import Assumption, Basis, BlockState, Category, Clock, Evidence, Kind, Trace, check_structure
 
 SCHEMA = "lifecycle-sim/trace/1"
+DEFAULT_POOLS = ((0, 0),)
 
 KINDS = {kind.name.lower(): kind for kind in Kind}
 CATEGORIES = {category.word: category for category in Category}
@@ -37,15 +38,17 @@ class Header(msgspec.Struct, omit_defaults=True):
     evidence: Evidence = Evidence.SIMULATED
     clock: Clock | None = None
     release: str | None = None
-    pools: list[tuple[Int64, Int64]] = msgspec.field(default_factory=lambda: [(0, 0)])
+    pools: tuple[tuple[Int64, Int64], ...] | None = None
     settings: dict[str, Any] = {}
     assumptions: list[Assumption] = []
 
     @classmethod
     def of(cls, trace: Trace) -> Header:
         """Return the header of *trace*."""
-        facts = {name: getattr(trace, name) for name in ("format", "evidence", "clock", "release")}
-        return cls(SCHEMA, pools=list(trace.pools), settings=dict(trace.settings), assumptions=list(trace.assumptions), **facts)
+        header = cls(SCHEMA, trace.format, trace.evidence, trace.clock, trace.release)
+        header.pools = None if trace.pools == DEFAULT_POOLS else trace.pools
+        header.settings, header.assumptions = dict(trace.settings), list(trace.assumptions)
+        return header
 
 
 class DeviceLine(msgspec.Struct):

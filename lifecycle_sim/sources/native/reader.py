@@ -9,7 +9,7 @@ import msgspec
 
 from lifecycle_sim.errors import InputError, TraceFormatError, TraceInvariantError
 from lifecycle_sim.events import Clock, Span, Trace
-from lifecycle_sim.sources.native.grammar import EVENT_KEYS, KINDS, LINES, SCHEMA, VERBS, DeviceLine, Header, must_be_sound
+from lifecycle_sim.sources.native.grammar import DEFAULT_POOLS, EVENT_KEYS, KINDS, LINES, SCHEMA, VERBS, DeviceLine, Header, must_be_sound
 from lifecycle_sim.sources.native.section import Section, read_size
 from lifecycle_sim.sources.native.tables import Tables
 from lifecycle_sim.sources.problems import Problems, did_you_mean
@@ -73,7 +73,7 @@ class _Reader:
 
     def __init__(self, header: Header) -> None:
         self._header = header
-        self._tables = Tables(header.pools)
+        self._tables = Tables(DEFAULT_POOLS if header.pools is None else header.pools)
         self._sections: dict[str, Section] = {}
         self._current: Section | None = None
         self._timed = False
@@ -137,7 +137,7 @@ class _Reader:
             return self._current
         if name is not None and not isinstance(name, str):
             raise TraceFormatError(f"device {name!r} is not text")
-        name = name or "device"
+        name = "device" if name is None else name
         if name not in self._sections:
             self._sections[name] = Section(DeviceLine(name), self._tables, self._header.clock is Clock.NANOSECONDS)
         return self._sections[name]

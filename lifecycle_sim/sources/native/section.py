@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -35,7 +36,7 @@ class Section:
         self._live: dict[str | int, int] = {}  # name or number of each live storage → row of its alloc
         self._doubtful: set[str | int] = set()  # storages whose alloc was refused: no further complaint about them
         self._spans: list[Span] = []
-        self._open_spans: list[int] = []
+        self._open_spans: dict[str, list[int]] = {}
         self._segments: list[tuple[Any, ...]] = []
         self._blocks: list[tuple[Any, ...]] = []
 
@@ -135,18 +136,15 @@ class Section:
 
     def begin(self, kind: str, name: str) -> None:
         """Open a span at the next event."""
-        self._open_spans.append(len(self._spans))
+        self._open_spans.setdefault(name, []).append(len(self._spans))
         self._spans.append(Span(kind, name, len(self), -1, False))
 
     def end(self, name: str) -> None:
         """Close the innermost open span called *name* after the last event."""
-        for number in reversed(self._open_spans):
-            span = self._spans[number]
-            if span.name == name:
-                self._open_spans.remove(number)
-                self._spans[number] = Span(span.kind, name, span.start, len(self))
-                return
-        raise TraceInvariantError(f"end of {name!r}, which no line above begins")
+        if not self._open_spans.get(name):
+            raise TraceInvariantError(f"end of {name!r}, which no line above begins")
+        number = self._open_spans[name].pop()
+        self._spans[number] = replace(self._spans[number], stop=len(self), closed=True)
 
     def add_segment(self, line: SegmentLine) -> None:
         """Add a segment of the state at the end."""
@@ -168,10 +166,9 @@ class Section:
 
     def trace(self) -> DeviceTrace:
         """Return what was read."""
-        line, spans = self.line, tuple(self._spans)
-        for number in self._open_spans:
-            span = spans[number]
-            spans = (*spans[:number], Span(span.kind, span.name, span.start, len(self), False), *spans[number + 1 :])
+        line, spans = self.line, list(self._spans)
+        for number in (number for numbers in self._open_spans.values() for number in numbers):
+            spans[number] = replace(spans[number], stop=len(self))
         events = Events.of(**{name: np.array(column) for name, column in self._columns.items()})
         identified = line.identified
         if identified is None:
@@ -180,7 +177,7 @@ class Section:
         if line.final or self._segments:
             final = MemoryState(Segments(*_columns(self._segments, _SEGMENT_TYPES)), Blocks(*_columns(self._blocks, _BLOCK_TYPES)))
         capacity = None if line.capacity is None else read_size(line.capacity, "capacity")
-        return DeviceTrace(line.device, events, line.basis, final, line.start, identified, spans, capacity)
+        return DeviceTrace(line.device, events, line.basis, final, line.start, identified, tuple(spans), capacity)
 
 
 def _columns(rows: list[tuple[Any, ...]], types: tuple[Any, ...]) -> list[Any]:

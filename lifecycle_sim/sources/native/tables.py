@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ class _FrameObject(msgspec.Struct, forbid_unknown_fields=True):
 class Tables:
     """Grows by lines that give an entry, and by events that name one by value."""
 
-    def __init__(self, pools: list[tuple[int, int]]) -> None:
+    def __init__(self, pools: Sequence[tuple[int, int]]) -> None:
         self.pools = list(pools)
         self.labels: list[str] = []
         self._frames: list[Frame] = []
