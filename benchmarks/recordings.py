@@ -85,6 +85,16 @@ def _segment(live: dict[int, int], end: int) -> dict[str, Any]:
         at = address + size
     held = sum(live.values())
     return {
-        "device": 0, "address": BASE, "total_size": end - BASE, "allocated_size": held, "active_size": held, "requested_size": held, "stream": 0,
-        "segment_type": "large", "segment_pool_id": (0, 0), "is_expandable": False, "frames": [], "blocks": blocks,
-    }  # fmt: skip
+        "device": 0,
+        "address": BASE,
+        "total_size": end - BASE,
+        "allocated_size": held,
+        "active_size": held,
+        "requested_size": held,
+        "stream": 0,
+        "segment_type": "large",
+        "segment_pool_id": (0, 0),
+        "is_expandable": False,
+        "frames": [],
+        "blocks": blocks,
+    }
