@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lifecycle_sim.errors import InputError
-from lifecycle_sim.events.kinds import Basis, Clock, Evidence
+from lifecycle_sim.events.kinds import Basis, BlockState, Clock, Evidence
 from lifecycle_sim.events.stacks import NO_STACK, StackTable
 
 Int64 = NDArray[np.int64]
@@ -143,6 +143,16 @@ class MemoryState:
     def reserved(self) -> int:
         """Bytes held from the device."""
         return int(self.segments.size.sum())
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of the blocks that are handed out."""
+        return int(self.blocks.size[self.blocks.state == BlockState.ALLOCATED].sum())
+
+    @property
+    def active(self) -> int:
+        """Bytes of the blocks that are handed out or await their free."""
+        return int(self.blocks.size[self.blocks.state > 0].sum())
 
     @property
     def requested(self) -> int:

@@ -1,1 +1,8 @@
-"""replay."""
+"""What a Trace means: live intervals, timelines, peaks, owners and steady states. numpy only."""
+
+from lifecycle_sim.replay.device import DeviceReplay, Reconciliation, replay, replay_all
+from lifecycle_sim.replay.lifetimes import Lifetimes
+from lifecycle_sim.replay.loss import Gap
+from lifecycle_sim.replay.timeline import Peak, Timeline
+
+__all__ = ["DeviceReplay", "Gap", "Lifetimes", "Peak", "Reconciliation", "Timeline", "replay", "replay_all"]
