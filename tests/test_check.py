@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import BASE, SLOT, SLOTS, _state, _tiled, traces
 
 from lifecycle_sim.events import Basis, Clock, DeviceTrace, Events, Evidence, Frame, Kind, Span, StackTable, Trace, check
+from tests.strategies import BASE, SLOT, SLOTS, _state, _tiled, traces
 
 
 def _trace(events: Events, clock: Clock = Clock.NONE, **facts: Any) -> Trace:

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import traces
 
 from lifecycle_sim.errors import InputError, TraceFormatError, TraceInvariantError
 from lifecycle_sim.events import Basis, Clock, DeviceTrace, Events, Evidence, Frame, Kind, StackTable, Trace, check
 from lifecycle_sim.sources.native import read_jsonl, read_npz, write_jsonl, write_npz
+from tests.strategies import traces
 
 WAYS = pytest.mark.parametrize(("write", "read"), [(write_jsonl, read_jsonl), (write_npz, read_npz)], ids=["jsonl", "npz"])
 
