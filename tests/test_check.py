@@ -174,7 +174,7 @@ def _walk(device: DeviceTrace) -> dict[str, list[int]]:
 CODES = {"alloc_of_live", "size_mismatch", "double_free", "free_of_unknown", "event_of_unknown"}
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(traces(sound=False, min_devices=1), st.booleans())
 def test_lifecycles_agree_with_a_walk(trace: Trace, complete: bool) -> None:
     trace = replace(trace, devices=tuple(replace(d, final=None, start=0 if complete else None, identified=True) for d in trace))

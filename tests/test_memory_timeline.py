@@ -47,6 +47,11 @@ def test_a_timeline_by_hand() -> None:
     assert check(trace) == ()
 
 
+def test_rows_of_no_bytes_are_what_their_action_says() -> None:
+    (device,) = read_memory_timeline([[0, 2, 0, 3], [1, 4, 0, 3]])
+    assert device.events.kind.tolist() == [Kind.ALLOC, Kind.FREE]
+
+
 def test_the_basis_is_told_from_the_sizes_and_said() -> None:
     blocks, bytes_ = read_memory_timeline(ROWS), read_memory_timeline([*ROWS, [300, 2, 4, 2]])
     assert (blocks.devices[0].basis, bytes_.devices[0].basis) == (Basis.ALLOCATED, Basis.REQUESTED)

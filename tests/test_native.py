@@ -41,6 +41,27 @@ def test_writing_and_reading_back_is_the_identity(write: Any, read: Any, trace: 
     assert write(again) == data
 
 
+EDGES = [edge for power in (8, 16, 32) for edge in (2**power, 2**power - 1, -(2 ** (power - 1)), 2 ** (power - 1), -(2 ** (power - 1)) - 1)]
+
+
+@WAYS
+@pytest.mark.parametrize("edge", [*EDGES, 2**63 - 1, -(2**63)])
+def test_the_edges_of_narrow_integers(write: Any, read: Any, edge: int) -> None:
+    device = DeviceTrace("cpu", Events.of([0, 0, 3], [edge, 7, -3], [abs(edge) % 2**63, 1, 1], time=[0, edge, 1]), Basis.PAYLOAD)
+    trace = Trace((device,), "native", Evidence.SIMULATED, Clock.TICKS)
+    assert read(write(trace)) == trace
+
+
+@WAYS
+def test_entries_of_tables_keep_their_numbers_even_if_two_are_equal(write: Any, read: Any) -> None:
+    frame = Frame("f", "a.py", 1)
+    events = Events.of([0, 0], [1, 2], [1, 1], label=[1, 2], stack=[2, 1])
+    stacks = StackTable((frame, frame), ((0,), (1,), (0,)))
+    device = DeviceTrace("cpu", events, Basis.PAYLOAD)
+    trace = Trace((device,), "native", Evidence.SIMULATED, Clock.NONE, stacks, labels=("a", "a", "b"), pools=((0, 0), (0, 0)))
+    assert read(write(trace)) == trace
+
+
 @given(traces(min_devices=1))
 def test_the_sound_traces_of_the_strategy_are_sound(trace: Trace) -> None:
     assert [finding for finding in check(trace) if finding.code != "free_of_unknown"] == []
@@ -118,7 +139,7 @@ def test_a_trace_that_refers_to_nothing_is_not_written(write: Any, read: Any) ->
 
 
 @WAYS
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(trace=traces(min_devices=1), data=st.data())
 def test_damaged_bytes_raise_input_errors_only(write: Any, read: Any, trace: Trace, data: st.DataObject) -> None:
     content = bytearray(write(trace))

@@ -42,7 +42,6 @@ _TYPES: dict[type[Events | Segments | Blocks], dict[str, Any]] = {
     | dict.fromkeys(("state", "category"), np.uint8),
 }
 _NEUTRAL = {"stream": 0, "time": 0, "stack": -1, "label": -1, "category": 0, "pool": 0}
-_DATE = (1980, 1, 1, 0, 0, 0)
 _RATIO = 200
 _FLOOR = 16 * 2**20
 
@@ -74,7 +73,7 @@ def write_npz(trace: Trace) -> bytes:
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for name, column in _members(trace):
-            member = zipfile.ZipInfo(f"{name}.npy", _DATE)
+            member = zipfile.ZipInfo(f"{name}.npy")  # dated 1980, whenever it is written
             member.create_system = 3
             member.external_attr = 0o644 << 16
             content = io.BytesIO()
