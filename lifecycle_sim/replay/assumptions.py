@@ -32,11 +32,18 @@ def assumptions_of(
     if int(timeline.levels.min()) < 0:
         below = int((timeline.levels < 0).sum())
         told.append(Assumption("negative_level", below, "the level falls below zero: more was freed than the recording accounts for"))
+    return tuple(told + _missing_actions(recorded))
+
+
+def _missing_actions(recorded: DeviceTrace) -> list[Assumption]:
+    seen = np.bincount(recorded.events.kind, minlength=len(Kind))
     if Kind.FREE_REQUESTED in release_kinds(recorded):
-        requests = int((recorded.events.kind == Kind.FREE_REQUESTED).sum())
         text = "free_completed was not recorded: bytes are taken as free once the free was requested"
-        told.append(Assumption("free_requested_as_free", requests, text))
-    return tuple(told)
+        return [Assumption("free_requested_as_free", int(seen[Kind.FREE_REQUESTED]), text)]
+    if seen[Kind.FREE_COMPLETED] > 1 and not seen[Kind.FREE_REQUESTED]:
+        text = "free_requested was not recorded: how long a free was pending cannot be told"
+        return [Assumption("no_free_requested", int(seen[Kind.FREE_COMPLETED]), text)]
+    return []
 
 
 def _losses(found: Lifetimes, gaps: tuple[Gap, ...]) -> list[Assumption]:

@@ -1,0 +1,143 @@
+"""Recordings that lost events: gaps are found, nothing is claimed that the recording does not show, and the truth lies in the bounds."""
+
+import numpy as np
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from lifecycle_sim.events import Blocks, Kind, MemoryState, Segments
+from lifecycle_sim.replay import replay
+from tests.programs import BASE, PLACE, PLACES, Act, final_state, live_after, programs, record, true_levels
+
+
+@given(programs(), st.data())
+def test_the_truth_of_a_run_with_one_gap_lies_in_the_bounds(acts: list[Act], data: st.DataObject) -> None:
+    off = data.draw(st.integers(0, len(acts)))
+    on = data.draw(st.integers(off, len(acts)))
+    replayed = replay(record(acts[:off] + acts[on:], final_state(live_after(acts)), times=[*range(off), *range(on, len(acts))]))
+    assume(replayed.gaps)  # a gap that leaves no contradiction cannot be seen by anyone
+    truth = true_levels(acts)
+    (gap,) = replayed.gaps
+    assert gap.first <= off <= gap.last
+    assert replayed.peak.lower <= max(truth)
+    assert replayed.peak.upper is not None
+    assert replayed.peak.upper >= max(truth)
+    assert replayed.peak.lower <= replayed.peak.size <= replayed.peak.upper
+    recorded = truth[: off + 1] + truth[on + 1 :]
+    found = replayed.identified_lifetimes()
+    for low, true, high in zip(found.lower_levels().tolist(), recorded, found.upper_levels().tolist(), strict=True):
+        assert low <= true <= high
+    assert not replayed.peak.exact
+
+
+@given(programs(), st.sets(st.integers(0, 39), max_size=5))
+def test_single_lost_events_never_break_a_replay(acts: list[Act], lost: set[int]) -> None:
+    kept = [act for i, act in enumerate(acts) if i not in lost]
+    replayed = replay(record(kept, final_state(live_after(acts))))
+    assert replayed.timeline.end == replayed.reconciliation.recorded_end or replayed.gaps
+    assert replayed.timeline.levels.min() >= 0
+    assert replayed.timeline.levels.max() <= PLACE * PLACES
+    assert (replayed.reconciliation.difference == 0) or replayed.gaps
+
+
+def test_a_new_allocation_on_a_live_address_is_a_lost_free() -> None:
+    """
+    ::
+
+        event   0    1    2    3
+        A       +10       +20      the free of the first A is lost in (0, 2]
+        B            +5       -5
+    """
+    other = BASE + PLACE
+    acts = [Act(Kind.ALLOC, BASE, 10), Act(Kind.ALLOC, other, 5), Act(Kind.ALLOC, BASE, 20), Act(Kind.FREE, other, 5)]
+    replayed = replay(record(acts, final_state({BASE: 20})))
+    assert {a.code: (a.count, a.size) for a in replayed.assumptions} == {"gap": (1, None), "lost_free": (1, 10)}
+    assert (replayed.gaps[0].first, replayed.gaps[0].last) == (1, 2)
+    assert (replayed.peak.lower, replayed.peak.size) == (25, 25)
+    assert replayed.reconciliation.difference == 10
+
+
+def test_a_second_free_is_a_lost_allocation() -> None:
+    acts = [Act(Kind.ALLOC, BASE, 10), Act(Kind.FREE, BASE, 10), Act(Kind.FREE, BASE, 30)]
+    replayed = replay(record(acts, final_state({})))
+    assert {a.code: (a.count, a.size) for a in replayed.assumptions} == {"gap": (1, None), "lost_alloc": (1, 30)}
+    assert replayed.peak.lower == 10
+    assert replayed.peak.upper == PLACE * PLACES  # what else the gap held is bounded by the reserved bytes alone
+    assert replayed.reconciliation.difference == -30
+
+
+def test_a_storage_that_is_gone_at_the_end_without_a_free() -> None:
+    replayed = replay(record([Act(Kind.ALLOC, BASE, 10)], final_state({})))
+    assert [a.code for a in replayed.assumptions] == ["gap", "lost_free"]
+    assert replayed.reconciliation.difference == 10
+
+
+def test_a_free_of_another_size_is_another_storage() -> None:
+    replayed = replay(record([Act(Kind.ALLOC, BASE, 10), Act(Kind.FREE, BASE, 11)], final_state({})))
+    assert {a.code: a.size for a in replayed.assumptions} == {"gap": None, "lost_free": 10, "lost_alloc": 11}
+
+
+def test_two_gaps_are_told_apart() -> None:
+    a, b = BASE, BASE + PLACE
+    acts = [Act(Kind.ALLOC, a, 1), Act(Kind.ALLOC, a, 2), Act(Kind.FREE, a, 2), Act(Kind.ALLOC, b, 3), Act(Kind.ALLOC, b, 4)]
+    replayed = replay(record(acts, final_state({b: 4})))
+    assert [(gap.first, gap.last) for gap in replayed.gaps] == [(1, 1), (4, 4)]
+
+
+def test_without_recorded_segments_the_upper_bound_is_unknown() -> None:
+    replayed = replay(record([Act(Kind.ALLOC, BASE, 10), Act(Kind.ALLOC, BASE, 10)], None))
+    assert replayed.gaps
+    assert replayed.peak.upper is None
+
+
+def test_storages_first_seen_after_a_gap_came_to_life_in_it_when_the_run_began_empty() -> None:
+    """The part before the gap fills the segment from its base and frees nothing older, so an older storage is not assumed."""
+    places = [BASE + PLACE * i for i in range(4)]
+    acts = [
+        Act(Kind.ALLOC, places[0], 10),
+        Act(Kind.ALLOC, places[1], 10),
+        Act(Kind.ALLOC, places[1], 20),
+        Act(Kind.FREE, places[3], 7),
+    ]
+    replayed = replay(record(acts, final_state({places[0]: 10, places[1]: 20})))
+    assert replayed.timeline.start == 0
+    (unsettled,) = [a for a in replayed.assumptions if a.code == "start_unsettled"]
+    assert unsettled.size == 7
+
+
+def test_storages_below_the_filled_part_are_older_than_the_window() -> None:
+    places = [BASE + PLACE * i for i in range(4)]
+    acts = [Act(Kind.ALLOC, places[1], 10), Act(Kind.ALLOC, places[1], 20)]
+    replayed = replay(record(acts, final_state({places[0]: 7, places[1]: 20})))
+    assert replayed.timeline.start == 7
+
+
+def test_one_gap_is_placed_where_all_its_intervals_overlap() -> None:
+    """
+    ::
+
+        event  0    1    2    3    4
+        A      +         +             a free lost in (0, 2]
+        B           +         +        a free lost in (1, 3]
+        gap              ?             both in (1, 2]
+    """
+    a, b = BASE, BASE + PLACE
+    acts = [Act(Kind.ALLOC, a, 1), Act(Kind.ALLOC, b, 2), Act(Kind.ALLOC, a, 3), Act(Kind.ALLOC, b, 4)]
+    replayed = replay(record(acts, final_state({a: 3, b: 4})))
+    assert [(gap.first, gap.last) for gap in replayed.gaps] == [(2, 2)]
+    found = replayed.identified_lifetimes()
+    assert found.lower_levels().tolist() == found.upper_levels().tolist() == [0, 1, 3, 3, 7]
+
+
+def test_a_storage_in_a_segment_that_the_first_part_never_touched_is_older() -> None:
+    """Weights in segments of their own: an empty start is not assumed for them, however the touched segment looks."""
+    elsewhere = 1 << 20
+    final = final_state({BASE: 20})
+    both = MemoryState(
+        Segments(**{name: np.concatenate([column, column]) for name, column in vars(final.segments).items()}),
+        Blocks(**{name: np.concatenate([column, column[:1]]) for name, column in vars(final.blocks).items()}),
+    )
+    both.segments.address[1] = elsewhere
+    both.blocks.segment[-1], both.blocks.address[-1], both.blocks.requested[-1] = 1, elsewhere, 500
+    replayed = replay(record([Act(Kind.ALLOC, BASE, 10), Act(Kind.ALLOC, BASE, 20)], both))
+    assert replayed.timeline.start == 500
+    assert replayed.identified_lifetimes().lower_levels().tolist() == [0, 10, 520]  # but the recording does not prove it
