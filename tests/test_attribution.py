@@ -21,7 +21,7 @@ LINES = [Frame("f", f"/project/{name}.py", 1) for name in "abcd"]
 def with_owners(trace: Trace, numbers: list[int]) -> Trace:
     """Give each allocation one of four owners, each free another stack."""
     builder = StackBuilder()
-    stacks = [builder.add([Frame("g", "??", 0), frame]) for frame in LINES]
+    stacks = [builder.add([Frame("g", "??", 0), frame]) for frame in reversed(LINES)][::-1]  # numbered against the alphabet
     (device,) = trace.devices
     given_stack = np.array([stacks[numbers[i % len(numbers)]] for i in range(len(device))], np.int32)
     return changed(trace, devices=(changed(device, events=changed(device.events, stack=given_stack)),), stacks=builder.table())

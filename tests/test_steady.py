@@ -97,6 +97,19 @@ def test_a_loop_over_layers_is_not_a_loop_of_steps(ends_that_differ: bool) -> No
     assert state.how.startswith("no steps found")
     if ends_that_differ:
         assert not steady_state(replay(without_stacks(trace))).steps
+        cut_off = without_stacks(forward(24).trace(stop=-1, start=0))
+        assert not steady_state(replay(cut_off)).steps
+
+
+def test_a_loop_that_was_interrupted_is_not_taken_for_steps_after_a_first_one() -> None:
+    """Ten equal layers, something else, four equal layers: what comes before the run does its period ten times over."""
+    out = Recorder()
+    for layer in range(14):
+        inner = [out.alloc(100 * number) for number in range(1, 11)]
+        out.free(*inner)
+        if layer == 9:
+            out.free(out.alloc(77))
+    assert not steady_state(replay(out.trace(start=0))).steps
 
 
 @pytest.mark.parametrize("seed", range(20))

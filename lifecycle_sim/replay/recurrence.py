@@ -135,20 +135,15 @@ def _inside_a_step(stacks: set[int], table: StackTable) -> bool:
 def _cut(replayed: DeviceReplay, allocations: Int64, period: int, begin: int) -> tuple[list[int], list[int]]:
     """Where steps end, as positions, and how many allocations come before each: those of one phase of the period, *begin* or more."""
     levels, m = replayed.timeline.levels, len(allocations)
-    first = np.concatenate([[0], allocations + 1])  # levels between allocation c - 1 and allocation c: first[c] to last[c]
-    last = np.concatenate([allocations, [len(levels) - 1]])
-    lowest = np.minimum.reduceat(levels, first)
+    last = np.concatenate([allocations, [len(levels) - 1]])  # the last position before allocation c: from the one before, levels only fall
     whole = (m - begin) // period
-    phases = lowest[m - whole * period : m].reshape(whole, period).sum(axis=0)
+    phases = levels[last[m - whole * period : m]].reshape(whole, period).sum(axis=0)
     phase = int(np.argmin(phases))
-    releases = np.concatenate([[0], np.cumsum(np.isin(replayed.recorded.events.kind, release_kinds(replayed.recorded)))])
     cuts = [c for c in range(m - whole * period + phase - (period if phase else 0), m + 1, period) if c >= max(begin, 1)]
-    ends: list[int] = []
-    freed: list[int] = []  # frees between the last allocation of a step and its end
-    for c in cuts:
-        window = levels[first[c] : last[c] + 1]
-        ends.append(int(last[c]) - int(np.argmin(window[::-1])))
-        freed.append(int(releases[ends[-1]] - releases[first[c]]))
-    if phase == 0 and len(ends) > 1 and freed[-1] < freed[-2]:  # the window ends before the last step's frees
-        return ends[:-1], cuts[:-1]
+    ends = last[cuts].tolist()
+    if phase == 0 and len(cuts) > 1:
+        releases = np.isin(replayed.recorded.events.kind, release_kinds(replayed.recorded))
+        freed = [int(releases[allocations[c - 1] : last[c]].sum()) for c in cuts[-2:]]  # after the last allocation of a step
+        if freed[1] < freed[0]:  # the window ends before the last step's frees
+            return ends[:-1], cuts[:-1]
     return ends, cuts
