@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lifecycle_sim.errors import InputError
@@ -146,6 +146,7 @@ def naive_period(token: list[int]) -> tuple[int, int]:
 @given(
     st.lists(st.integers(0, 2), max_size=12), st.lists(st.integers(0, 2), min_size=1, max_size=12), st.integers(1, 5), st.integers(0, 11)
 )
+@example([], [1] + [0] * 20, 3, 0)  # an inner loop of one at the end of an outer one
 def test_the_fundamental_period_against_a_look_at_every_one(head: list[int], body: list[int], times: int, cut: int) -> None:
     token = head + body * times + body[:cut]
     expected = naive_period(token)
