@@ -28,15 +28,13 @@ from lifecycle_sim.events import Kind, StackTable
 from lifecycle_sim.events.trace import Int64
 from lifecycle_sim.replay.device import DeviceReplay
 from lifecycle_sim.replay.owners import is_python
+from lifecycle_sim.replay.pairing import release_kinds
 
 MIN_ALLOCATIONS = 8
 """The fewest allocations that a step found by recurrence has."""
 
-FIRST_STEP_DOES = 0.9
-"""The part of a period's allocations that the first step must also make."""
-
-FIRST_STEP_REPEATS = 1.5
-"""How often, at most, the part before the run may make the allocations of one period."""
+FIRST_STEP_DIFFERS = 0.1
+"""The part of a period's allocations that the first step may make another number of times, the least made of them."""
 
 INSIDE_A_STEP = re.compile(r"(^|[/\\])torch[/\\](nn[/\\]modules[/\\]module|optim[/\\]optimizer|autograd[/\\]\w+|_tensor)\.py$")
 """Files of frames that are part of a step and never go round a loop of steps."""
@@ -56,10 +54,11 @@ def recurring_steps(replayed: DeviceReplay) -> tuple[int, ...]:
     if period < MIN_ALLOCATIONS or run < 2 * period:
         return ()
     begin = len(token) - run
-    before = token[: len(token) - run // period * period] if begin else token[:0]
+    ends, cuts = _cut(replayed, allocations, period, begin)
+    before = token[: cuts[0]] if begin and cuts else token[:0]
     if not _is_first_step(before, token[-period:]) or _inside_a_step(set(stack[-period:].tolist()), replayed.trace.stacks):
         return ()
-    return _cut(replayed, allocations, period, begin)
+    return tuple(ends)
 
 
 def fundamental_period(token: Int64) -> tuple[int, int]:
@@ -67,7 +66,8 @@ def fundamental_period(token: Int64) -> tuple[int, int]:
 
     Of all periods it is the one whose run reaches back furthest from the end, and of those the shortest. A run of period p is a
     stretch in which each element equals the one p before it, as far as there is one in the stretch; (0, 0) if there is none with two
-    whole periods. Takes O(n log n): the runs of all candidates are measured together by bisection on a rolling hash.
+    whole periods. Runs of fewer than ``2 * MIN_ALLOCATIONS`` elements are not looked for. Takes O(n log n): the
+    runs of all candidates are measured together by bisection on a rolling hash.
     """
     backwards = token[::-1]
     n = len(backwards)
@@ -91,8 +91,9 @@ def fundamental_period(token: Int64) -> tuple[int, int]:
     if not whole.any():
         return 0, 0
     runs = (periods + low)[whole]
-    best = int(np.argmax(runs))
-    return int(periods[whole][best]), int(runs[best])
+    period = int(periods[whole][np.argmax(runs)])
+    differs = np.flatnonzero(backwards[period:] != backwards[:-period])
+    return period, int(differs[0]) + period if len(differs) else n
 
 
 def _mix(token: Int64) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
@@ -104,13 +105,15 @@ def _mix(token: Int64) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
 
 
 def _is_first_step(before: Int64, period: Int64) -> bool:
-    """Whether *before* allocates what *period* does, and about once; so does nothing, where the window begins inside the loop."""
+    """Whether *before* allocates what *period* does, and once; so does nothing, where the window begins inside the loop.
+
+    Without stacks weights and optimizer state look like gradients, so that some of it is allocated more often, but never all.
+    """
     if not len(before):
         return True
     wanted, there = Counter(period.tolist()), Counter(before.tolist())
-    done = sum(min(count, there[token]) for token, count in wanted.items())
-    made = sum(there[token] for token in wanted)
-    return done >= FIRST_STEP_DOES * len(period) and made <= FIRST_STEP_REPEATS * len(period)
+    times = sorted(there[token] // count for token, count in wanted.items() for _ in range(count))
+    return times[int(FIRST_STEP_DIFFERS * len(times))] == 1
 
 
 def _inside_a_step(stacks: set[int], table: StackTable) -> bool:
@@ -129,18 +132,18 @@ def _inside_a_step(stacks: set[int], table: StackTable) -> bool:
     return any(INSIDE_A_STEP.search(table.frames[frame].filename) for frame in shared or ())
 
 
-def _cut(replayed: DeviceReplay, allocations: Int64, period: int, begin: int) -> tuple[int, ...]:
-    """Where steps end: before the c-th allocation, for all c of one phase of the period from allocation *begin* on."""
+def _cut(replayed: DeviceReplay, allocations: Int64, period: int, begin: int) -> tuple[list[int], list[int]]:
+    """Where steps end, as positions, and how many allocations come before each: those of one phase of the period, *begin* or more."""
     levels, m = replayed.timeline.levels, len(allocations)
-    first = np.concatenate([[0], allocations + 1])  # levels between allocation c - 1 and allocation c: first[c] to last[c]
-    last = np.concatenate([allocations, [len(levels) - 1]])
-    lowest = np.minimum.reduceat(levels, first)
+    last = np.concatenate([allocations, [len(levels) - 1]])  # the last position before allocation c: from the one before, levels only fall
     whole = (m - begin) // period
-    phases = lowest[m - whole * period : m].reshape(whole, period).sum(axis=0)
+    phases = levels[last[m - whole * period : m]].reshape(whole, period).sum(axis=0)
     phase = int(np.argmin(phases))
-    ends = []
-    for c in range(m - whole * period + phase - (period if phase else 0), m + 1, period):
-        if c >= max(begin, 1):
-            window = levels[first[c] : last[c] + 1]
-            ends.append(int(last[c]) - int(np.argmin(window[::-1])))
-    return tuple(ends)
+    cuts = [c for c in range(m - whole * period + phase - (period if phase else 0), m + 1, period) if c >= max(begin, 1)]
+    ends = last[cuts].tolist()
+    if phase == 0 and len(cuts) > 1:
+        releases = np.isin(replayed.recorded.events.kind, release_kinds(replayed.recorded))
+        freed = [int(releases[allocations[c - 1] : last[c]].sum()) for c in cuts[-2:]]  # after the last allocation of a step
+        if freed[1] < freed[0]:  # the window ends before the last step's frees
+            return ends[:-1], cuts[:-1]
+    return ends, cuts

@@ -197,7 +197,7 @@ def _replaced(step: Int64, sign: Int64, size: Int64, of: Int64, unknown: Bool) -
     if not unknown.any():
         return of
     of = of.copy()
-    rows = np.flatnonzero(np.isin(step, step[unknown]) & ~unknown).tolist()
+    rows = np.flatnonzero(np.isin(step, step[unknown])).tolist()
     came: Counter[tuple[int, int, int]] = Counter()
     for row in rows:
         came[int(step[row]), int(size[row]), int(of[row])] += int(sign[row])

@@ -64,7 +64,7 @@ def find_steps(replayed: DeviceReplay, steps: Sequence[int] | str | None = None)
     for found in (recorded, annotated, optimizer):
         if len(found.ranges) > 1:
             return found
-    if ends := recurring_steps(replayed):
+    if len(ends := recurring_steps(replayed)) > 1:
         return FoundSteps("recurrence: the same allocations in the same order, up to the end of the window", _between(ends))
     return next((found for found in (recorded, annotated, optimizer) if found.ranges), NO_STEPS)
 
