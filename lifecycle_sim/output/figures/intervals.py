@@ -66,7 +66,7 @@ def lifecycle_chart(
     rows = np.sort(rows) if order == "birth" else rows
     ranked = None if by is None else rank(replayed, by, groups)
     ax = style.new_axes(ax, height=1.5 + (ROW_INCHES if len(rows) <= LABELLED_ROWS else THIN_ROW_INCHES) * max(len(rows), 10))
-    room = END_ROOM * (float(scale.at[-1] - scale.at[0]) or 1.0)
+    room = END_ROOM * scale.width
     shades = _draw_bars(ax, found, rows, scale, room, ranked, found.live_at(replayed.peak.event)[rows])
     entries: list[tuple[Artist, str]] = [(Patch(color=colour), name) for name, colour in shades.items()]
     if (gaps := mark_gaps(ax, replayed, scale)) is not None:
@@ -74,7 +74,7 @@ def lifecycle_chart(
     lanes = mark_spans(ax, replayed, scale)
     style.legend(ax, entries, f"by {by}" if by else None)
     _mark_peak(ax, replayed, scale)
-    ax.set_xlim(float(scale.at[0]) - room, float(scale.at[-1]) + room)
+    ax.set_xlim(scale.limits[0] - room, scale.limits[1] + room)
     ax.set_ylim(len(rows) - 0.4, -1.6)
     ax.set_yticks(range(len(rows)) if len(rows) <= LABELLED_ROWS else [])
     if len(rows) <= LABELLED_ROWS:
@@ -133,7 +133,7 @@ def _bars(
 def _mark_peak(ax: Axes, replayed: DeviceReplay, scale: EventScale) -> None:
     where = scale.event(replayed.peak.event)
     ax.axvline(where, color=style.PEAK, linewidth=1.2, zorder=4, gid="peak")
-    side = "left" if where < (float(scale.at[0]) + float(scale.at[-1])) / 2 else "right"
+    side = "left" if where < sum(scale.limits) / 2 else "right"
     text = peak_text(replayed).split("\n", 1)[0]
     ax.annotate(
         text,

@@ -43,7 +43,7 @@ def mark_peak(ax: Axes, replayed: DeviceReplay, scale: EventScale) -> None:
         spread = [[peak.size - peak.lower], [highest - peak.size]]
         ax.axhspan(peak.lower, highest, color=style.PEAK, alpha=0.1, linewidth=0, zorder=1, gid="bounds")
         ax.errorbar([where], [peak.size], spread, lolims=peak.upper is None, color=style.PEAK, capsize=4, linewidth=1.2, zorder=6)
-    ax.plot([where], [peak.size], "o", markersize=5.5, color=style.PEAK, markeredgecolor=style.PAPER, zorder=7, gid="peak")
+    ax.plot([where], [peak.size], "o", markersize=5.5, color=style.PEAK, markeredgecolor=style.PAPER, zorder=7, clip_on=False, gid="peak")
     side = _side(scale, where)
     ax.annotate(
         peak_text(replayed),
@@ -69,8 +69,7 @@ def mark_peak(ax: Axes, replayed: DeviceReplay, scale: EventScale) -> None:
 
 
 def _side(scale: EventScale, where: float) -> str:
-    first, last = float(scale.at[0]), float(scale.at[-1])
-    share = (where - first) / ((last - first) or 1.0)
+    share = (where - scale.limits[0]) / scale.width
     return "left" if share < 0.2 else "right" if share > 0.8 else "center"
 
 
@@ -102,7 +101,7 @@ def mark_spans(ax: Axes, replayed: DeviceReplay, scale: EventScale, steps: Itera
 
 def _lanes(spans: Iterable[Span], kinds: Sequence[str], scale: EventScale) -> list[list[Span]]:
     """For each of *kinds* that has some, its spans that lie in no other and are wide enough to see; of two that overlap the first."""
-    narrowest = float(scale.at[-1] - scale.at[0]) / MOST_IN_A_LANE
+    narrowest = scale.width / MOST_IN_A_LANE
     in_order = sorted(spans, key=lambda span: (span.start, -span.stop))
     lanes: list[list[Span]] = []
     for kind in kinds:
@@ -127,7 +126,7 @@ def _draw_lane(ax: Axes, lane: Sequence[Span], number: int, scale: EventScale) -
     ranges = [(scale.event(span.start), scale.event(span.stop) - scale.event(span.start)) for span in lane]
     shades = [LANE_COLOURS[k % 2] for k in range(len(lane))]
     ax.broken_barh(ranges, (bottom, LANE_POINTS), facecolors=shades, transform=across, clip_on=False, linewidth=0)
-    inches_a_unit = 0.8 * ax.bbox.width / ax.figure.dpi / ((float(scale.at[-1]) - float(scale.at[0])) or 1.0)
+    inches_a_unit = 0.8 * ax.bbox.width / ax.figure.dpi / scale.width
     for span, (left, width) in zip(lane, ranges, strict=True):
         (name,) = style.short_names([span.name], 24)
         if len(name) * CHARACTER_INCHES < width * inches_a_unit:

@@ -25,6 +25,7 @@ from lifecycle_sim.units import format_bytes
 
 ROOM_FOR_TEXT, ROOM_FOR_BOUNDS = 0.13, 0.2
 CAPACITY_IN_VIEW = 1.5
+DENSE = 500
 Entries = list[tuple[Artist, str]]
 
 
@@ -65,7 +66,7 @@ def timeline(
     lanes = mark_spans(ax, replayed, scale, _spans_of(steady))
     mark_peak(ax, replayed, scale)
     style.legend(ax, entries, f"at the peak, by {by}" if by else None)
-    ax.set_xlim(float(scale.at[0]), float(scale.at[-1]) or 1.0)
+    ax.set_xlim(*scale.limits)
     ax.set_xlabel(scale.label)
     ax.set_ylabel(style.basis(replayed))
     byte_ticks(ax.yaxis)
@@ -96,7 +97,7 @@ def _draw_stack(ax: Axes, replayed: DeviceReplay, scale: EventScale, by: str, to
         entries.append((Patch(color=colours[key]), f"{format_bytes(int(levels[at_peak]))}  {name}"))
         floor = ceiling
     total = _held(replayed.timeline.levels[positions])
-    ax.plot(edges, total, drawstyle="steps-post", color=style.INK, linewidth=0.7, zorder=5, gid="total")
+    ax.plot(edges, total, drawstyle="steps-post", color=style.INK, linewidth=0.7 if len(edges) < DENSE else 0.4, zorder=5, gid="total")
     return entries[::-1]
 
 

@@ -54,6 +54,17 @@ class EventScale:
         scale, unit = next((s, u) for s, u in UNITS if at[-1] >= s or s == 1)
         return cls(at / scale, f"time since the first event ({unit})", False)
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The ends of the axis; never equal, even where no time passes."""
+        first, last = float(self.at[0]), float(self.at[-1])
+        return first, last if last > first else first + 1.0
+
+    @property
+    def width(self) -> float:
+        """The length of the axis, above 0."""
+        return self.limits[1] - self.limits[0]
+
     def event(self, event: int) -> float:
         """Return where *event* lies; -1 asks for the state before the first event, n for the end."""
         return float(self.at[event + 1])

@@ -19,7 +19,7 @@ from lifecycle_sim.units import format_bytes
 
 LEFT, RIGHT, WIDTH = 0.0, 1.0, 0.46
 LINE_SHARE = 0.05
-INSIDE_SHARE = 0.045
+INSIDE_SHARE, TOP_SHARE = 0.045, 1.02
 
 
 @dataclass(frozen=True)
@@ -125,15 +125,18 @@ def _draw_names(ax: Axes, columns: Series, tops: NDArray[Any], highest: float) -
     middles = tops[:, 1] - columns.levels[:, 1].astype(float) / 2
     edge = RIGHT + WIDTH
     for key, levels, middle, place in zip(
-        style.short_names(columns.keys), columns.levels, middles, spread(middles, LINE_SHARE * highest), strict=True
+        style.short_names(columns.keys), columns.levels, middles, spread(middles, LINE_SHARE * highest, TOP_SHARE * highest), strict=True
     ):
         text = f"{format_bytes(int(levels[1]))}  {key}  ({_signed(int(levels[1]) - int(levels[0]))})"
         ax.plot([edge, edge + 0.05, edge + 0.08], [middle, place, place], color=style.MUTED, linewidth=0.6, clip_on=False)
         ax.text(edge + 0.1, place, text, va="center", fontsize=style.SMALL, color=style.INK, parse_math=False)
 
 
-def spread(places: NDArray[Any], apart: float) -> NDArray[Any]:
-    """Return the ascending *places* moved so that neighbours are at least *apart*, as little as possible and together where they meet."""
+def spread(places: NDArray[Any], apart: float, ceiling: float) -> NDArray[Any]:
+    """Return the ascending *places* moved so that neighbours are at least *apart* and none is above *ceiling*.
+
+    Those that are too close are spread about their middle, and moved down together where they would reach above the ceiling.
+    """
     groups: list[tuple[float, int]] = []
     for place in places.tolist():
         middle, count = place, 1
@@ -141,7 +144,11 @@ def spread(places: NDArray[Any], apart: float) -> NDArray[Any]:
             other, more = groups.pop()
             middle, count = (middle * count + other * more) / (count + more), count + more
         groups.append((middle, count))
-    return np.array([middle + apart * (k - (count - 1) / 2) for middle, count in groups for k in range(count)])
+    moved = [middle + apart * (k - (count - 1) / 2) for middle, count in groups for k in range(count)]
+    for k in reversed(range(len(moved))):
+        moved[k] = min(moved[k], ceiling)
+        ceiling = moved[k] - apart
+    return np.array(moved)
 
 
 def _title(moment: _Moment, total: int) -> str:

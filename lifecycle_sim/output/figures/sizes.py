@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from math import log10
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from matplotlib.transforms import blended_transform_factory
 from numpy.typing import NDArray
 
 from lifecycle_sim.output.figures import style
 from lifecycle_sim.output.figures.ticks import log_byte_ticks
 from lifecycle_sim.replay import DeviceReplay
-from lifecycle_sim.replay.lifespans import TEMPORARY_WITHIN, Total, allocation_spans, lifespans
+from lifecycle_sim.replay.lifespans import TEMPORARY_WITHIN, Lifespans, allocation_spans, lifespans
 from lifecycle_sim.units import format_bytes
 
 NONE_AT, NONE_EDGES, ONE_EDGE = 0.4, (0.33, 0.485), 0.68
@@ -43,7 +42,7 @@ def size_span(replayed: DeviceReplay, within: int = TEMPORARY_WITHIN, ax: Axes |
     told, found, span = lifespans(replayed, within), replayed.identified_lifetimes(), allocation_spans(replayed)
     ax = style.new_axes(ax, 9.0, 4.8)
     whole = ~(found.before_window | found.leaked)
-    reach = 10.0 ** (1 + int(log10(max(int(span.max(initial=1)), within))))
+    reach = 10.0 ** (1 + int(log10(max(int(span.max(initial=1)), 10 * within, 10))))
     across = np.where(whole, np.maximum(span, NONE_AT), 2.1 * reach)
     x_edges = _edges_across(reach, within)
     sizes = np.maximum(found.size, 1)
@@ -57,18 +56,21 @@ def size_span(replayed: DeviceReplay, within: int = TEMPORARY_WITHIN, ax: Axes |
         xscale="log",
         yscale="log",
         xlim=(x_edges[0] / 1.15, x_edges[-1] * 1.1),
-        ylim=(y_edges[0], y_edges[-1] * (y_edges[-1] / y_edges[0]) ** 0.17),
+        ylim=(y_edges[0], y_edges[-1] * (y_edges[-1] / y_edges[0]) ** 0.1),
     )
     ax.axvline(within + 0.5, color=style.MUTED, linewidth=0.9, linestyle=(0, (4, 2)))
-    _tell(ax, NONE_EDGES[0], "left", f"temporary, within {_counted(within, 'allocation')}", _total(told.temporary))
-    _tell(ax, (within + 0.5) * 1.12, "left", "passing", _total(told.passing))
-    _tell(ax, x_edges[-1], "right", f"long-lived: {_total(told.long_lived)}", f"older, freed: {_total(told.older_freed)}")
+    for where, side, word in (
+        (NONE_EDGES[0], "left", "temporary"),
+        ((within + 0.5) * 1.1, "left", "passing"),
+        (x_edges[-1], "right", "long-lived or older"),
+    ):
+        ax.text(where, 0.98, word, ha=side, va="top", fontsize=style.SMALL, color=style.MUTED, transform=ax.get_xaxis_transform())
     ticks = [NONE_AT, *(10.0**k for k in range(round(log10(reach)) + 1)), 2.1 * reach]
     ax.xaxis.set_major_locator(FixedLocator(ticks))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: "0" if value < 1 else "open" if value > reach else f"{value:,.0f}"))
     ax.xaxis.set_minor_locator(NullLocator())
     log_byte_ticks(ax.yaxis, 2**low, 2**high)
-    ax.set_xlabel("span: allocations made while the storage was live")
+    ax.set_xlabel(f"span: allocations made while the storage was live\n{_totals(told)}")
     ax.set_ylabel(f"size ({style.basis(replayed)})")
     _draw_scale(ax, cells, most)
     style.dress(ax, f"Sizes and spans on {replayed.device}", replayed)
@@ -94,21 +96,20 @@ def _cells(x_edges: NDArray[Any], y_edges: NDArray[Any], count: NDArray[Any], mo
     return cells
 
 
-def _tell(ax: Axes, where: float, side: Literal["left", "right"], *lines: str) -> None:
-    place = blended_transform_factory(ax.transData, ax.transAxes)
-    ax.text(where, 0.985, "\n".join(lines), ha=side, va="top", fontsize=style.SMALL, color=style.INK, linespacing=1.35, transform=place)
-
-
-def _total(total: Total) -> str:
-    return f"{_counted(total.count, 'storage')}, {format_bytes(total.size)}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def _totals(told: Lifespans) -> str:
+    """The four kinds of storages, with their number and bytes; those without any are left out."""
+    kinds = (
+        (f"temporary, within {told.within:,}", told.temporary),
+        ("passing", told.passing),
+        ("long-lived", told.long_lived),
+        ("older, freed", told.older_freed),
+    )
+    parts = [f"{name}: {style.counted(total.count, 'storage')}, {format_bytes(total.size)}" for name, total in kinds if total.count]
+    return "\n".join("     ".join(parts[k : k + 2]) for k in range(0, len(parts), 2)) or "no storages"
 
 
 def _draw_scale(ax: Axes, cells: PolyCollection, most: int) -> None:
-    bar = ax.figure.colorbar(cells, ax=ax, pad=0.01, aspect=28, shrink=0.8)
+    bar = ax.figure.colorbar(cells, cax=ax.inset_axes((1.015, 0.05, 0.016, 0.75)))
     decades = int(np.log10(most))
     bar.ax.yaxis.set_major_locator(FixedLocator([10.0**k for k in range(decades + 1)]))
     bar.ax.yaxis.set_minor_locator(NullLocator())

@@ -69,7 +69,12 @@ def dress(ax: Axes, headline: str, replayed: DeviceReplay, grid: Literal["x", "y
 def source(replayed: DeviceReplay) -> str:
     """Return where the events come from and how many they are, as titles say it."""
     release = f" (PyTorch {replayed.trace.release})" if replayed.trace.release else ""
-    return f"{replayed.trace.format}{release}, {len(replayed.recorded):,} events"
+    return f"{replayed.trace.format}{release}, {counted(len(replayed.recorded), 'event')}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return *count* with its *noun*: ``"1 event"``, ``"2,988 events"``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def basis(replayed: DeviceReplay) -> str:
