@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from lifecycle_sim.errors import InputError, TraceFormatError
@@ -14,6 +16,8 @@ from lifecycle_sim.sources.problems import describe, one_line
 from lifecycle_sim.sources.snapshot import read_snapshot
 
 SNAPSHOT_KEYS = ("segments", "device_traces", "host_segments", "host_traces")
+TIMELINE_ROW = 4
+"""Values in a row of a memory timeline: time, action, bytes, category."""
 
 _CAPACITY = re.compile(r"\.([0-9]{1,18})\.csv(?:\.gz)?$")
 
@@ -46,17 +50,11 @@ def _name_of(source: Source) -> str:
 def _read(content: Content, source: Source) -> Trace:
     match content.form:
         case Form.ZIP:
-            from lifecycle_sim.sources import native
-
-            return native.read_npz(content.read())
+            return _reader("native", "read_npz")(content.read())
         case Form.JSON_LINES:
-            from lifecycle_sim.sources import native
-
-            return native.read_jsonl(content.read())
+            return _reader("native", "read_jsonl")(content.read())
         case Form.CSV:
-            from lifecycle_sim.sources import minimalloc
-
-            return minimalloc.read_minimalloc(_text(content.read()), _capacity_in(source))
+            return _reader("minimalloc", "read_minimalloc")(_text(content.read()), _capacity_in(source))
         case Form.JSON:
             return _read_json(content.document())
         case Form.PICKLE | Form.HTML:
@@ -64,26 +62,26 @@ def _read(content: Content, source: Source) -> Trace:
 
 
 def _read_json(document: Any) -> Trace:
+    first = document[0] if isinstance(document, list) and document else None
     if isinstance(document, dict):
         if "traceEvents" in document:
-            from lifecycle_sim.sources import profiler
-
-            return profiler.read_profiler(document)
+            return _reader("profiler", "read_profiler")(document)
         if any(key in document for key in SNAPSHOT_KEYS):
             return read_snapshot(document)
-    elif isinstance(document, list) and document:
-        first = document[0]
-        if isinstance(first, dict) and "ph" in first:
-            from lifecycle_sim.sources import profiler
-
-            return profiler.read_profiler(document)
-        if isinstance(first, dict) and ("blocks" in first or "total_size" in first):
+    elif isinstance(first, dict):
+        if "ph" in first:
+            return _reader("profiler", "read_profiler")(document)
+        if "blocks" in first or "total_size" in first:
             return read_snapshot(document)
-        if isinstance(first, list):
-            from lifecycle_sim.sources import memory_timeline
-
-            return memory_timeline.read_memory_timeline(document)
+    elif isinstance(first, list) and len(first) == TIMELINE_ROW:
+        return _reader("memory_timeline", "read_memory_timeline")(document)
     raise TraceFormatError(f"is JSON in no format that is known, it holds {describe(document)}: give {KNOWN}")
+
+
+def _reader(module: str, function: str) -> Callable[..., Trace]:
+    """Return a reader, imported only now: most runs need one format."""
+    reader: Callable[..., Trace] = getattr(import_module(f"lifecycle_sim.sources.{module}"), function)
+    return reader
 
 
 def _text(data: bytes) -> str:

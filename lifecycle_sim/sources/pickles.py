@@ -10,6 +10,10 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, BinaryIO, NoReturn
 
 from lifecycle_sim.errors import LifecycleError, SnapshotError, UnsafePickleError
@@ -46,8 +50,9 @@ def load_pickle(source: bytes | BinaryIO, size: int | None = None) -> Any:
     with collector_paused():
         # The unpickler looks into the cache of extension codes before it asks find_class, so a class that somebody else's
         # load left there would be handed out unseen.
-        copyreg.clear_extension_cache()  # type: ignore[attr-defined]
-        return with_deep_stack(lambda: _load(stream, size), size)
+        copyreg.clear_extension_cache()
+        with _bytearrays_quiet():
+            return with_deep_stack(lambda: _load(stream, size), size)
 
 
 def _load(stream: BinaryIO, size: int) -> Any:
@@ -66,6 +71,22 @@ def _load(stream: BinaryIO, size: int) -> Any:
         reason = _shown(str(error)) or "no reason given"
         raise SnapshotError(f"the pickle is damaged ({type(error).__name__}: {reason}): copy or record the file again") from None
     raise SnapshotError("the pickle asks for far more memory than a file of its size can need: it is damaged or made to do harm")
+
+
+@contextmanager
+def _bytearrays_quiet() -> Iterator[None]:
+    """Keep CPython from printing a SystemError when a pickle asks for a bytearray of impossible size; MemoryError is raised besides."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not (kind is SystemError and "exported buffers" in str(error)):
+            before(kind, error, trace)
+
+    sys.excepthook = hook
+    try:
+        yield
+    finally:
+        sys.excepthook = before
 
 
 def _shown(text: str) -> str:

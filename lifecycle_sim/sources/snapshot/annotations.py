@@ -1,9 +1,9 @@
 """External annotations, the START and END marks of named ranges, as spans of events.
 
-    time of events    10   20   20   30   40
-    index              0    1    2    3    4
-    START at 20 → the first event with time ≥ 20: 1
-    END at 30   → the first event with time > 30: 4        the span is [1, 4)
+time of events    10   20   20   30   40
+index              0    1    2    3    4
+START at 20 → the first event with time ≥ 20: 1
+END at 30   → the first event with time > 30: 4        the span is [1, 4)
 """
 
 from __future__ import annotations

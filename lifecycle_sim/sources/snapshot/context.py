@@ -50,7 +50,9 @@ class Context:
                 return []
         return value if isinstance(value, list) else list(value)
 
-    def integer(self, record: dict[Any, Any], key: str, where: Where, *, low: int = 0, high: int = INT64_MAX, default: int | None = None) -> int:
+    def integer(
+        self, record: dict[Any, Any], key: str, where: Where, *, low: int = 0, high: int = INT64_MAX, default: int | None = None
+    ) -> int:
         """Return the integer ``record[key]`` within [low, high]; else note the problem and return *low*. A missing one is *default*."""
         value = record.get(key)
         if type(value) is int and low <= value <= high:
@@ -105,9 +107,8 @@ class Context:
 
     def pool(self, value: Any, where: Where) -> int:
         """Return the number of the pool *value*, a pair of integers as list or tuple."""
-        if isinstance(value, (list, tuple)) and len(value) == 2 and type(value[0]) is int and type(value[1]) is int:
-            if 0 <= value[0] < 1 << 64 and 0 <= value[1] < 1 << 64:
-                return self.pools.setdefault((value[0], value[1]), len(self.pools))
+        if isinstance(value, (list, tuple)) and len(value) == 2 and all(type(part) is int and 0 <= part < 1 << 64 for part in value):
+            return self.pools.setdefault((value[0], value[1]), len(self.pools))
         self.problems.add(where, f"is {describe(value)}, should be a pool: a pair of integers from 0 to 2^64 - 1")
         return 0
 

@@ -6,9 +6,9 @@ chunk at a time with functions written in C. Whatever is not as it should be in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -30,15 +30,28 @@ ACTIONS = {
     "snapshot": Kind.SNAPSHOT,
     "annotate": Kind.ANNOTATE,
 }
-CHUNK = 1024
+CHUNK = 2048
 NO_TIME = -INT64_MAX - 1
 """Stands in the time column, while reading, for an entry without time_us."""
 LATEST = INT64_MAX // 1000
 NO_CONTEXT = ("", "N/A")
 """What compile_context holds outside a compilation."""
 
-_Values = list[Any]
 _ABSENT: Any = object()
+DEFAULTS: dict[str, Any] = {
+    "action": _ABSENT,
+    "addr": _ABSENT,
+    "size": _ABSENT,
+    "stream": 0,
+    "time_us": NO_TIME,
+    "user_metadata": "",
+    "compile_context": "",
+    "pool_id": (0, 0),
+    "frames": (),
+}
+"""The keys of a trace entry that are read, with what stands for one that is missing."""
+
+_Values = Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -74,17 +87,18 @@ class _Reader:
 
     def read(self, low: int, chunk: _Values) -> None:
         """Read the entries *chunk*, the first of which is entry *low*."""
-        if set(map(type, chunk)) != {dict}:
-            chunk = [self._entry(low + i, entry) for i, entry in enumerate(chunk)]
+        columns = _columns(chunk)
+        if columns is None:
+            columns = _uneven_columns([self._entry(low + i, entry) for i, entry in enumerate(chunk)])
         rows = slice(low, low + len(chunk))
-        self.kind[rows] = self._kinds(low, chunk)
-        self.address[rows] = self._integers(low, _column(chunk, "addr", _ABSENT), "addr", self._address_or_free)
-        self.size[rows] = self._integers(low, _column(chunk, "size", _ABSENT), "size", self._size_or_nothing)
-        self.stream[rows] = self._integers(low, _column(chunk, "stream", 0), "stream")
-        self.time[rows] = self._integers(low, _column(chunk, "time_us", NO_TIME), "time_us")
-        self.label[rows] = self._labels(low, _column(chunk, "user_metadata", ""), _column(chunk, "compile_context", ""))
-        self.pool[rows] = self._pools(low, _column(chunk, "pool_id", (0, 0)))
-        self.stack[rows] = self._stacks(low, _column(chunk, "frames", ()))
+        self.kind[rows] = self._kinds(low, columns["action"])
+        self.address[rows] = self._integers(low, columns["addr"], "addr", self._address_or_free)
+        self.size[rows] = self._integers(low, columns["size"], "size", self._size_or_nothing)
+        self.stream[rows] = self._integers(low, columns["stream"], "stream")
+        self.time[rows] = self._integers(low, columns["time_us"], "time_us")
+        self.label[rows] = self._labels(low, columns["user_metadata"], columns["compile_context"])
+        self.pool[rows] = self._pools(low, columns["pool_id"])
+        self.stack[rows] = self._stacks(low, columns["frames"])
 
     def _entry(self, row: int, entry: Any) -> dict[str, Any]:
         """Return *entry*, or, if it is no dict, a harmless one in its place."""
@@ -93,8 +107,7 @@ class _Reader:
         self.context.problems.wrong((*self.where, row), entry, "a trace entry: a dict with action, addr, size and more")
         return {"action": "snapshot", "addr": 0, "size": 0, "frames": ()}
 
-    def _kinds(self, low: int, chunk: _Values) -> Any:
-        actions = _column(chunk, "action", _ABSENT)
+    def _kinds(self, low: int, actions: _Values) -> Any:
         try:
             "".join(actions)  # fails unless all are strings, which is quicker than to look at their types
             return np.frombuffer(bytes(map(ACTIONS.__getitem__, actions)), np.uint8)
@@ -166,10 +179,14 @@ class _Reader:
         return numbers
 
     def _pools(self, low: int, values: _Values) -> Any:
-        # Types come first: to compare or hash a value that is no flat pair could take for ever.
-        if set(map(type, values)) <= {tuple, list} and set(map(len, values)) == {2} and set(map(type, chain.from_iterable(values))) == {int}:
-            if _all_equal(values, values[0]):
-                return self.context.pool(values[0], (*self.where, low, "pool_id"))
+        # Types come before comparing and hashing, which of a value that is no flat pair could take for ever.
+        if _is_pair(values[0]) and _all_equal(values, values[0]):
+            return self.context.pool(values[0], (*self.where, low, "pool_id"))
+        if (
+            set(map(type, values)) <= {tuple, list}
+            and set(map(len, values)) == {2}
+            and set(map(type, chain.from_iterable(values))) == {int}
+        ):
             numbers = list(map(self.context.pools.get, map(tuple, values)))
             if None not in numbers:
                 return numbers
@@ -226,7 +243,9 @@ class _Reader:
             self.time[:] = 0
             return 0
         if timed < len(lacking):
-            self.context.assume("time_filled", len(lacking) - timed, "events without a time are taken to happen at the time of the one before")
+            self.context.assume(
+                "time_filled", len(lacking) - timed, "events without a time are taken to happen at the time of the one before"
+            )
             last = np.maximum.accumulate(np.where(lacking, -1, np.arange(len(lacking))))
             first = int(np.flatnonzero(~lacking)[0])
             self.time = self.time[np.where(last < 0, first, last)]
@@ -236,15 +255,31 @@ class _Reader:
         return timed
 
 
-def _column(chunk: _Values, key: str, default: Any) -> _Values:
-    """Return the values of *key*, *default* where it is missing."""
+def _columns(chunk: _Values) -> dict[str, _Values] | None:
+    """Return the columns of *chunk* if all its entries are dicts with the same of the known keys, else None."""
+    first = chunk[0]
+    keys = [key for key in DEFAULTS if key in first] if type(first) is dict else []
+    if len(keys) < 2:
+        return None
     try:
-        return list(map(itemgetter(key), chunk))
-    except KeyError:
-        return [entry.get(key, default) for entry in chunk]
+        found: dict[str, _Values] = dict(zip(keys, zip(*map(itemgetter(*keys), chunk), strict=True), strict=True))
+    except (KeyError, TypeError):  # a key is missing, or an entry is no dict
+        return None
+    for key in DEFAULTS.keys() - keys:
+        if any(map(dict.__contains__, chunk, repeat(key))):
+            return None
+        found[key] = (DEFAULTS[key],) * len(chunk)
+    return found
+
+
+def _uneven_columns(chunk: list[dict[str, Any]]) -> dict[str, _Values]:
+    """Return the columns of *chunk*, whose entries may lack keys."""
+    return {key: tuple([entry.get(key, default) for entry in chunk]) for key, default in DEFAULTS.items()}
 
 
 def _all_equal(values: _Values, value: Any) -> bool:
-    return values == [value] * len(values)
+    return values == (value,) * len(values)
 
 
+def _is_pair(value: Any) -> bool:
+    return type(value) in (tuple, list) and len(value) == 2 and type(value[0]) is type(value[1]) is int

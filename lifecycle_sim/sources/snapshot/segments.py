@@ -71,7 +71,10 @@ def _read_segment(segment: dict[Any, Any], where: Where, rows: _Rows, context: C
         context.pool(segment.get("segment_pool_id", (0, 0)), (*where, "segment_pool_id")),
         kind == "small",
         expandable is True,
-        *(context.integer(segment, key, where, low=-1 if key not in segment else 0, default=-1) for key in ("allocated_size", "active_size", "requested_size")),
+        *(
+            context.integer(segment, key, where, low=-1 if key not in segment else 0, default=-1)
+            for key in ("allocated_size", "active_size", "requested_size")
+        ),
         context.stack(segment.get("frames", ()), (*where, "frames")),
     )
     number = len(rows.segments)
@@ -103,17 +106,23 @@ def _read_block(block: Any, where: Where, segment: int, expected: int, rows: _Ro
     if "address" in block:
         address = context.integer(block, "address", where)
         if address != expected and type(block["address"]) is int:
-            problems.add((*where, "address"), f"is {address}, should be {expected}: blocks follow each other without gaps from the segment's address")
+            problems.add(
+                (*where, "address"), f"is {address}, should be {expected}: blocks follow each other without gaps from the segment's address"
+            )
     else:
         address = expected
-        context.assume("addresses_derived", 1, "blocks without an address (PyTorch 2.0) are placed one after the other from their segment's address")
+        context.assume(
+            "addresses_derived", 1, "blocks without an address (PyTorch 2.0) are placed one after the other from their segment's address"
+        )
     requested = size
     if "requested_size" in block:
         requested = context.integer(block, "requested_size", where)
     elif state:
         if newest is not None and "real_size" in newest:
             requested = context.integer(newest, "real_size", (*where, "history", 0))
-        context.assume("requested_unknown", 1, "active blocks without requested_size count with the size in their history, or their whole size")
+        context.assume(
+            "requested_unknown", 1, "active blocks without requested_size count with the size in their history, or their whole size"
+        )
     if state and requested > size:
         context.assume("requested_above_size", 1, "active blocks ask for more bytes than they have: the recording contradicts itself")
     stack = context.stack(block.get("frames", ()), (*where, "frames"))
