@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
-import reprlib
+from collections.abc import Sized
+from itertools import islice
 from typing import Any
 
 from lifecycle_sim.errors import SnapshotError
 
 LISTED = 20
 """How many problems are listed before the rest is only counted."""
-
-_SHORT = reprlib.Repr()
-_SHORT.maxlevel = 2
-_SHORT.maxdict = _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxfrozenset = 3
-_SHORT.maxstring = _SHORT.maxother = 60
+SHOWN_LETTERS, SHOWN_ITEMS, SHOWN_LEVELS, SHOWN_BITS = 60, 3, 2, 128
 
 Where = tuple[str | int, ...]
 """The way to a value in a document: keys and list indices from the top."""
 
 
 def describe(value: Any) -> str:
-    """Return *value* shortened to one line with its type, such as ``"'abc' (str)"``; never raises, whatever the value."""
-    if value is None:
-        return "None"
-    kind = type(value).__name__
-    if isinstance(value, int) and value.bit_length() > 128:
-        return f"an integer of {value.bit_length():,} bits"
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return f"{len(value):,} bytes ({kind})"
-    try:
-        text = _SHORT.repr(value)
-    except Exception:  # what a repr of nested hostile values raises cannot be foreseen, and the message must still be made
-        return f"a value of type {kind}"
-    return f"{one_line(text)} ({kind})"
+    """Return *value* shortened to one line with its type, such as ``"'abc' (str)"``, whatever the value.
+
+    The value is never hashed, compared or turned into text as a whole: of a value made to do harm, each of these can take for ever.
+    """
+    return "None" if value is None else f"{_short(value, SHOWN_LEVELS)} ({type(value).__name__})"
+
+
+def _short(value: Any, levels: int) -> str:
+    if isinstance(value, str):
+        return one_line(repr(value[:SHOWN_LETTERS])) + ("…" if len(value) > SHOWN_LETTERS else "")
+    if isinstance(value, int) and value.bit_length() > SHOWN_BITS:
+        return f"a number of {value.bit_length():,} bits"
+    if value is None or isinstance(value, (int, float)):
+        return repr(value)
+    if not isinstance(value, (dict, list, tuple)):
+        return f"{len(value):,} items" if isinstance(value, Sized) else "something"
+    if not levels and value:
+        return "…"
+    if isinstance(value, dict):
+        items = [f"{_short(k, levels - 1)}: {_short(v, levels - 1)}" for k, v in islice(value.items(), SHOWN_ITEMS)]
+    else:
+        items = [_short(item, levels - 1) for item in value[:SHOWN_ITEMS]]
+    if len(value) > SHOWN_ITEMS:
+        items.append("…")
+    first, last = "{}" if isinstance(value, dict) else "[]" if isinstance(value, list) else "()"
+    return first + ", ".join(items) + last
 
 
 def one_line(text: str) -> str:

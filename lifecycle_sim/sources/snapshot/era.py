@@ -8,6 +8,9 @@ from typing import Any
 from lifecycle_sim.sources.problems import plain
 from lifecycle_sim.sources.snapshot.context import INT64_MAX, Context
 
+LOOKED_AT = 1000
+"""Trace entries of a device that are looked at; forward_frames, say, is not on every one."""
+
 
 def guess_release(document: Mapping[str, Any]) -> str | None:
     """Return the releases that may have written *document*, such as ``"2.0"``, ``"2.3–2.4"`` or ``"2.14+"``; None if nothing tells.
@@ -16,7 +19,8 @@ def guess_release(document: Mapping[str, Any]) -> str | None:
     trace entries can only be missed where there are entries.
     """
     settings = _as_dict(document.get("allocator_settings"))
-    entries = [trace[0] for trace in _as_list(document.get("device_traces")) if isinstance(trace, list) and trace]
+    traces = [trace for trace in _as_list(document.get("device_traces")) if isinstance(trace, list)]
+    entries = [entry for trace in traces for entry in trace[:LOOKED_AT]]
     entry_keys = {key for entry in entries if isinstance(entry, dict) for key in entry if isinstance(key, str)}
     segments = [segment for segment in _as_list(document.get("segments"))[:1] if isinstance(segment, dict)]
     if "host_segments" in document or "host_traces" in document:

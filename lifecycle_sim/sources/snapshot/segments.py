@@ -40,7 +40,10 @@ def read_segments(segments: Any, where: Where, context: Context) -> dict[int, Me
         if not isinstance(segment, dict):
             context.problems.wrong(place, segment, "a segment: a dict with device, address, total_size, blocks and more")
             continue
+        before = context.problems.count
         device = context.integer(segment, "device", place, low=-1, high=LAST_DEVICE, default=0)
+        if context.problems.count > before:
+            continue
         rows = devices.setdefault(device, _Rows())
         rows.places.append(s)
         _read_segment(segment, place, rows, context)
@@ -54,6 +57,7 @@ def empty_state() -> MemoryState:
 
 def _read_segment(segment: dict[Any, Any], where: Where, rows: _Rows, context: Context) -> None:
     problems = context.problems
+    before = problems.count
     address = context.integer(segment, "address", where)
     size = context.integer(segment, "total_size", where)
     if address > INT64_MAX - size:
@@ -71,10 +75,7 @@ def _read_segment(segment: dict[Any, Any], where: Where, rows: _Rows, context: C
         context.pool(segment.get("segment_pool_id", (0, 0)), (*where, "segment_pool_id")),
         kind == "small",
         expandable is True,
-        *(
-            context.integer(segment, key, where, low=-1 if key not in segment else 0, default=-1)
-            for key in ("allocated_size", "active_size", "requested_size")
-        ),
+        *(context.integer(segment, key, where, default=-1) for key in ("allocated_size", "active_size", "requested_size")),
         context.stack(segment.get("frames", ()), (*where, "frames")),
     )
     number = len(rows.segments)
@@ -82,20 +83,20 @@ def _read_segment(segment: dict[Any, Any], where: Where, rows: _Rows, context: C
     if "blocks" not in segment:
         problems.missing((*where, "blocks"), "a list of blocks")
         return
-    before = problems.count
     end = address
     for b, block in enumerate(context.listing(segment["blocks"], (*where, "blocks"), "blocks")):
-        end = _read_block(block, (*where, "blocks", b), number, end, rows, context)
+        end = _read_block(block, (*where, "blocks", b), number, end, rows, context, in_order=problems.count == before)
     if end != address + size and problems.count == before:
         problems.add((*where, "blocks"), f"add up to {end - address} bytes, should fill the {size} bytes of their segment (total_size)")
 
 
-def _read_block(block: Any, where: Where, segment: int, expected: int, rows: _Rows, context: Context) -> int:
-    """Read a block that should begin at *expected* and return where it ends."""
+def _read_block(block: Any, where: Where, segment: int, expected: int, rows: _Rows, context: Context, *, in_order: bool) -> int:
+    """Read a block that should begin at *expected*, which is checked if all before it was *in_order*, and return where it ends."""
     problems = context.problems
     if not isinstance(block, dict):
         problems.wrong(where, block, "a block: a dict with address, size, requested_size and state")
         return expected
+    before = problems.count
     size = context.integer(block, "size", where, low=1)
     word = block.get("state")
     state = STATES.get(word) if type(word) is str else None
@@ -105,7 +106,7 @@ def _read_block(block: Any, where: Where, segment: int, expected: int, rows: _Ro
     newest = _newest_history(block, where, context)
     if "address" in block:
         address = context.integer(block, "address", where)
-        if address != expected and type(block["address"]) is int:
+        if address != expected and in_order and problems.count == before:
             problems.add(
                 (*where, "address"), f"is {address}, should be {expected}: blocks follow each other without gaps from the segment's address"
             )
@@ -134,9 +135,10 @@ def _read_block(block: Any, where: Where, segment: int, expected: int, rows: _Ro
 
 def _newest_history(block: dict[Any, Any], where: Where, context: Context) -> dict[Any, Any] | None:
     """Return the newest entry of a 2.0 block's history, which tells of the allocation that the block holds."""
-    if "history" not in block:
+    history = block.get("history", ())
+    if not isinstance(history, (list, tuple)):
+        context.problems.wrong((*where, "history"), history, "a list of past allocations")
         return None
-    history = context.listing(block["history"], (*where, "history"), "past allocations")
     if not history:
         return None
     if not isinstance(history[0], dict):
