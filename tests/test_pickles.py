@@ -101,6 +101,7 @@ def test_damage_is_one_line(data):
 
 BOMBS = {
     "memo index": b"N" + b"r" + struct.pack("<I", 0xFFFFFFF0) + b".",
+    "memo index of 3 GB": b"N" + b"r" + struct.pack("<I", 0x0C000000) + b".",
     "bytes": b"\x80\x04\x8e" + struct.pack("<Q", 1 << 46) + b"x.",
     "text": b"\x80\x04\x8d" + struct.pack("<Q", 1 << 46) + b"x.",
     "bytearray": b"\x80\x05\x96" + struct.pack("<Q", 1 << 46) + b"x.",

@@ -62,14 +62,12 @@ class Content:
     """The content of a source with its gzip layers taken off.
 
     Attributes:
-        name: what to call it in messages.
         form: its outer form.
         data: the bytes; None while they are still to be read from ``stream``.
         stream: the open file, at its beginning, when it is a plain regular file.
         size: bytes of the content.
     """
 
-    name: str
     form: Form
     data: bytes | None
     stream: BinaryIO | None
@@ -118,15 +116,15 @@ def opened(source: Source) -> Iterator[Content]:
         TraceFormatError: it cannot be read, is empty, expands without end, or is in no known form.
     """
     if isinstance(source, bytes):
-        yield _content("input", source)
+        yield _content(source)
     elif not isinstance(source, (str, os.PathLike)):
-        yield _content("input", _read_stream(source))
+        yield _content(_read_stream(source))
     elif os.fspath(source) == "-":
-        yield _content("standard input", _read_stream(sys.stdin.buffer))
+        yield _content(_read_stream(sys.stdin.buffer))
     else:
         stream = _open(Path(source))
         try:
-            yield _file_content(one_line(os.fspath(source)), stream)
+            yield _file_content(stream)
         finally:
             stream.close()
 
@@ -146,24 +144,24 @@ def _open(path: Path) -> BinaryIO:
         raise TraceFormatError("is no path: it holds a NUL character") from None
 
 
-def _file_content(name: str, stream: BinaryIO) -> Content:
+def _file_content(stream: BinaryIO) -> Content:
     status = os.fstat(stream.fileno())
     if not stat.S_ISREG(status.st_mode):
-        return _content(name, _read_stream(stream))
+        return _content(_read_stream(stream))
     head = _read(stream, HEAD)
     if head.startswith(_GZIP):
-        return _content(name, head + _read(stream, -1))
+        return _content(head + _read(stream, -1))
     form = form_of(head)
     stream.seek(0)
-    return Content(name, form, None, stream, status.st_size)
+    return Content(form, None, stream, status.st_size)
 
 
-def _content(name: str, data: bytes) -> Content:
+def _content(data: bytes) -> Content:
     compressed = len(data)
     for _ in range(GZIP_LAYERS):
         if data.startswith(_GZIP):
             data = gunzip(data, max(PLAIN_LIMIT, RATIO_LIMIT * compressed))
-    return Content(name, form_of(data[:HEAD]), data, None, len(data))
+    return Content(form_of(data[:HEAD]), data, None, len(data))
 
 
 def _read_stream(stream: BinaryIO) -> bytes:

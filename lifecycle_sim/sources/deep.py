@@ -32,7 +32,10 @@ def with_deep_stack(function: Callable[[], _T], levels: int) -> _T:
             errors.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
-    before = threading.stack_size(wanted)
+    try:
+        before = threading.stack_size(wanted)
+    except (RuntimeError, ValueError):
+        return function()
     try:
         thread.start()
     except RuntimeError:

@@ -3,6 +3,9 @@
 A CUDA memory snapshot is a pickle of dict, list, tuple, str, int, float, bool and None. A pickle can also ask for a class or
 function (GLOBAL, STACK_GLOBAL, INST, an extension code) or for an outside object (a persistent id, an out-of-band buffer); each of
 these ends the reading here. The C unpickler does the work.
+
+What stays possible: a file whose dict keys are tuples of tuples, doubled at each level, keeps the hash of a tuple busy for ever, as CPython
+neither counts nor interrupts it. No code runs, and the process can be killed.
 """
 
 from __future__ import annotations
