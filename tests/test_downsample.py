@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lifecycle_sim.output.figures.downsample import choose_positions
+from lifecycle_sim.output.downsample import choose_positions
 
 LEVELS = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=300)
 

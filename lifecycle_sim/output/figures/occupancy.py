@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from lifecycle_sim.events import Span
 from lifecycle_sim.events.trace import Int64
+from lifecycle_sim.output.downsample import choose_positions
 from lifecycle_sim.output.figures import style
-from lifecycle_sim.output.figures.downsample import choose_positions
 from lifecycle_sim.output.figures.marks import mark_gaps, mark_peak, mark_spans
 from lifecycle_sim.output.figures.scale import EventScale
 from lifecycle_sim.output.figures.series import chosen_grouping, series

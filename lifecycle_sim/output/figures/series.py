@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lifecycle_sim.events import Category
 from lifecycle_sim.events.trace import Int32, Int64
-from lifecycle_sim.output.figures.downsample import choose_positions
+from lifecycle_sim.output.downsample import choose_positions
 from lifecycle_sim.replay import DeviceReplay, Lifetimes
 from lifecycle_sim.replay.attribution import UNIDENTIFIED_KEY, others_key
 from lifecycle_sim.replay.grouping import group
