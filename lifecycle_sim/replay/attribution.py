@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lifecycle_sim.display import Shown
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import NO_STACK, Basis, Category, Evidence, Kind
 from lifecycle_sim.events.trace import Int64
@@ -16,6 +17,7 @@ from lifecycle_sim.replay.device import DeviceReplay
 from lifecycle_sim.replay.grouping import BY_STACK, group
 from lifecycle_sim.replay.pairing import release_kinds
 from lifecycle_sim.replay.timeline import EXACT_IN_INT64
+from lifecycle_sim.units import format_exact
 
 UNIDENTIFIED_KEY = "(live before the window, not identified)"
 
@@ -49,7 +51,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Attribution:
+class Attribution(Shown):
     """A level in shares.
 
     Attributes:
@@ -77,6 +79,12 @@ class Attribution:
     def __repr__(self) -> str:
         first = f", most {self.shares[0].size:,} B by {self.shares[0].key}" if self.shares else ""
         return f"Attribution({self.device!r}, {self.total:,} B {self.basis} at event {self.event}, {self.groups:,} by {self.by}{first})"
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what a notebook shows: each share, and the level they add up to."""
+        told = [(share.key, f"{format_exact(share.size)}, {share.fraction:.1%}") for share in self.shares]
+        where = "before the first event" if self.event < 0 else f"after event {self.event:,}"
+        return [*told, ("total", f"{format_exact(self.total)} {self.basis}, {self.evidence}, {where}")]
 
 
 def attribute(replayed: DeviceReplay, by: str = "owner", at: int | None = None, top: int | None = 10) -> Attribution:

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from lifecycle_sim.display import Shown
 from lifecycle_sim.events import Basis, Category, Evidence, Kind, Span
 from lifecycle_sim.events.trace import Bool, Int64
 from lifecycle_sim.replay.attribution import others_key, sums
@@ -17,6 +18,7 @@ from lifecycle_sim.replay.grouping import group
 from lifecycle_sim.replay.pairing import release_kinds
 from lifecycle_sim.replay.steps import find_steps
 from lifecycle_sim.replay.timeline import Peak
+from lifecycle_sim.units import format_exact
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Drift:
 
 
 @dataclass(frozen=True)
-class SteadyState:
+class SteadyState(Shown):
     """What steps leave behind. The first step is not a step: state that is made lazily is made in it, so it is never judged.
 
     Attributes:
@@ -87,6 +89,16 @@ class SteadyState:
         else:
             told = f"{self.level:,} B {self.basis} since step {self.since} counted from 0, transient {self.transient:,} B"
         return f"SteadyState({self.device!r}, {len(self.steps)} steps, {told})"
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what a notebook shows: the level, what steps need on top of it, and how the steps were found."""
+        told = [("device", self.device), ("steps", f"{len(self.steps):,}: {self.how}")]
+        if self.level is not None and self.transient is not None and self.since is not None:
+            told.append(("steady state", f"{format_exact(self.level)} {self.basis}, {self.evidence}, since step {self.since + 1}"))
+            told.append(("transient", format_exact(self.transient)))
+        elif self.drift:
+            told.append(("steady state", f"none; {format_exact(sum(self.drift))} {self.basis} more over {len(self.drift):,} steps"))
+        return told + [(drift.key, f"{drift.size:+,} B, {drift.count:+,} storages") for drift in self.drifting]
 
     @property
     def boundaries(self) -> tuple[int, ...]:
@@ -197,7 +209,7 @@ def _replaced(step: Int64, sign: Int64, size: Int64, of: Int64, unknown: Bool) -
     if not unknown.any():
         return of
     of = of.copy()
-    rows = np.flatnonzero(np.isin(step, step[unknown])).tolist()
+    rows = np.flatnonzero(np.isin(step, step[unknown]) & ~unknown).tolist()
     came: Counter[tuple[int, int, int]] = Counter()
     for row in rows:
         came[int(step[row]), int(size[row]), int(of[row])] += int(sign[row])
