@@ -18,6 +18,11 @@ from tests.cli_support import KIB, json_of, keys_of, lifecycle_sim, small_trace
 ASK = [command for command in COMMANDS if command not in ("run", "plot", "convert")]
 
 
+@pytest.fixture(autouse=True)
+def _width(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+
+
 @pytest.fixture
 def run():
     """A command in this process; anything that leaves it as an exception is a failure."""

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_program import intervals, level_at, levels_of_events, peak_of_intervals
 
 from lifecycle_sim.errors import ScenarioError
 from lifecycle_sim.events import Basis, Clock, DeviceTrace, Events, Evidence, Kind, Trace
@@ -32,6 +31,7 @@ from lifecycle_sim.program import (
     run,
     run_scenario,
 )
+from tests.plain_program import intervals, level_at, levels_of_events, peak_of_intervals
 
 ROOT = Path(__file__).resolve().parents[1]
 

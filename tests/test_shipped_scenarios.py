@@ -8,11 +8,11 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from test_engine import levels, story
 
 from lifecycle_sim.events import Category, Kind, Trace
 from lifecycle_sim.program import load_scenario, problems, run, run_scenario, static_table
 from lifecycle_sim.units import format_exact
+from tests.test_engine import levels, story
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 MIB, GIB = 2**20, 2**30

@@ -26,6 +26,11 @@ from lifecycle_sim.sources.minimalloc import read_minimalloc
 from tests.cli_support import KIB, small_trace
 
 
+@pytest.fixture(autouse=True)
+def _width(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+
+
 def trace_of(events, **more):
     device = DeviceTrace("cuda:0", events, Basis.REQUESTED, **{"start": 0} | more)
     return Trace((device,), "native", Evidence.MEASURED, Clock.NONE, labels=("\x1b[31mred\n[bold]",))
