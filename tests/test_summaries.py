@@ -13,7 +13,7 @@ from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Basis, Clock, DeviceTrace, Events, Evidence, Kind, Trace
 from lifecycle_sim.output.exports.minimalloc import write_minimalloc
 from lifecycle_sim.output.printable import one_line, short_cpp, short_path, shown
-from lifecycle_sim.output.summary import all_fit, document, summarise
+from lifecycle_sim.output.summary import all_fit, document, summarise, surely_fit
 from lifecycle_sim.output.summary_check import check_record
 from lifecycle_sim.output.summary_lifetimes import lifetimes_record
 from lifecycle_sim.output.summary_peak import peak_summary
@@ -112,11 +112,13 @@ def test_the_capacity_of_the_source_is_the_default():
 
 @pytest.mark.parametrize(
     ("answers", "all_of_them"),
-    [([], True), ([None], True), ([True, True], True), ([True, "?"], None), ([True, "?", False], False)],
+    [([], None), ([None], None), ([None, True], True), ([True, True], True), ([True, "?"], None), ([True, "?", False], False)],
 )
 def test_all_devices_fit_or_not(answers, all_of_them):
     words = {True: {"fits": True}, False: {"fits": False}, "?": {"fits": None}, None: None}
-    assert all_fit([{"capacity": words[answer]} for answer in answers]) is all_of_them
+    devices = [{"capacity": words[answer]} for answer in answers]
+    assert all_fit(devices) is all_of_them
+    assert surely_fit(devices) is all(answer in (None, True) for answer in answers)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -11,7 +11,7 @@ from lifecycle_sim.cli.endings import Exit
 from lifecycle_sim.cli.options import capacity_option, on_source, top_option
 from lifecycle_sim.cli.progress import progress
 from lifecycle_sim.cli.source import name_of, open_trace, replays, the_only
-from lifecycle_sim.output.summary import all_fit, document
+from lifecycle_sim.output.summary import all_fit, document, surely_fit
 from lifecycle_sim.output.summary_peak import peak_summary
 from lifecycle_sim.replay.grouping import BY
 
@@ -25,6 +25,9 @@ def read_steps(_ctx: click.Context, _param: click.Parameter, given: str | None) 
     return [int(event) for event in given.split(",")]
 
 
+BY_HELP = f"What to share the bytes out by: {', '.join(BY)}; by default owners, where stacks are known."
+
+
 @click.command("peak")
 @on_source
 @click.option(
@@ -33,7 +36,7 @@ def read_steps(_ctx: click.Context, _param: click.Parameter, given: str | None) 
     metavar="EVENT",
     help="Tell who holds the bytes after this event instead of at the peak; -1 is the start.",
 )
-@click.option("--by", type=click.Choice(BY), help="What to share the bytes out by; by default owners, where stacks are known.")
+@click.option("--by", type=click.Choice(BY), metavar="GROUPING", help=BY_HELP)
 @top_option(10)
 @click.option("--steps", metavar="NAME|EVENTS", callback=read_steps, help=STEPS_HELP)
 @capacity_option
@@ -66,6 +69,5 @@ def command(
         the_only(replayed, "--at")
     with progress("attributing"):
         devices = [peak_summary(each, by, at, top, steps, capacity) for each in replayed]
-    fits = all_fit(devices)
-    answer(document("peak", trace, name_of(source), devices, fits=fits), as_json)
-    ctx.exit(Exit.YES if fits else Exit.NO)
+    answer(document("peak", trace, name_of(source), devices, fits=all_fit(devices)), as_json)
+    ctx.exit(Exit.YES if surely_fit(devices) else Exit.NO)

@@ -12,6 +12,7 @@ from lifecycle_sim.replay import DeviceReplay, replay
 from lifecycle_sim.replay.grouping import BY
 
 KINDS = ("timeline", "lifecycle", "composition", "size-span")
+BY_HELP = f"What the colours stand for: {', '.join(BY)}; by default categories or owners, where they are known."
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -19,7 +20,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 @click.argument("source")
 @output_options
 @click.option("--kind", type=click.Choice(KINDS), default="timeline", show_default=True, help="What to draw.")
-@click.option("--by", type=click.Choice(BY), help="What the colours stand for; by default categories or owners, where they are known.")
+@click.option("--by", type=click.Choice(BY), metavar="GROUPING", help=BY_HELP)
 @capacity_option
 @parameter_option
 @device_option

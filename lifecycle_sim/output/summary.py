@@ -150,6 +150,11 @@ def capacity_record(replayed: DeviceReplay, capacity: int | None) -> Record | No
 
 
 def all_fit(devices: Iterable[Record]) -> bool | None:
-    """Whether all *devices* that have a capacity fit: False before None before True; True if none has one."""
+    """Whether all *devices* that have a capacity fit: False if one does not; None if that cannot be told, or none has a capacity."""
     answers = [device["capacity"]["fits"] for device in devices if device["capacity"] is not None]
-    return False if False in answers else None if None in answers else True
+    return False if False in answers else None if None in answers or not answers else True
+
+
+def surely_fit(devices: Iterable[Record]) -> bool:
+    """Whether every one of *devices* that has a capacity surely fits."""
+    return all(device["capacity"] is None or device["capacity"]["fits"] is True for device in devices)

@@ -10,7 +10,7 @@ from rich.text import Text
 from lifecycle_sim.output.summary import Record
 from lifecycle_sim.output.tables import at_event, facts, format_exact, handle, heading, shown, stacked, table, title
 
-BAR = 40
+BAR = 30
 
 
 def tables(document: Record) -> Iterator[RenderableType]:
