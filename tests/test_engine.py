@@ -287,6 +287,31 @@ def test_further_names_in_operators() -> None:
     ]
 
 
+def test_making_a_further_name_waits_for_the_storage_and_keeps_it() -> None:
+    program = Program(
+        storages=(Storage("x", 10), Storage("view", shares="x")),
+        operators=(
+            Operator("make", 3, "a", writes=("x",)),
+            Operator("view", 1, "b", writes=("view",)),
+            Operator("use", 1, "b", reads=("view",)),
+        ),
+        streams=("a", "b"),
+    )
+    assert story(run(program)) == [(0, "ALLOC", "x"), (3, "SHARE", "view"), (4, "RELEASE", "x"), (5, "FREE", "x")]
+
+
+def test_what_ends_at_one_instant_goes_in_program_order_whoever_began_first() -> None:
+    program = Program(
+        operators=(
+            Operator("late", 1, "a", temporaries=(1,), after=("gate",)),
+            Operator("early", 3, "b", temporaries=(2,)),
+            Operator("gate", 2, "c"),
+        ),
+        streams=("a", "b", "c"),
+    )
+    assert [(time, label) for time, kind, label in story(run(program)) if kind == "FREE"] == [(3, "late.temporary"), (3, "early.temporary")]
+
+
 @st.composite
 def operator_programs(draw: st.DrawFn, shortest: int) -> Program:
     """Operators without problems: each reads what is there and writes new names, or kept ones again."""
@@ -366,6 +391,59 @@ def test_room_to_wait_for_is_never_passed_and_a_line_changes_nothing(program: Pr
     assert len(waiting.devices[0]) == len(free.devices[0])
     if max(levels(free), default=0) <= size:
         assert waiting.devices[0].events == free.devices[0].events
+
+
+_NAMES = [f"n{k}" for k in range(5)]
+
+
+@st.composite
+def wild_programs(draw: st.DrawFn) -> Program:
+    """Any operators over any storages and further names; most have problems."""
+    storages = tuple(
+        Storage(
+            name,
+            draw(st.integers(0, 9)),
+            lives=draw(st.sampled_from([Lives.STEP, Lives.STEP, Lives.KEPT, Lives.GIVEN])),
+            shares=draw(st.sampled_from([None, *_NAMES[:k]])) if k else None,
+        )
+        for k, name in enumerate(_NAMES)
+    )
+    some = st.lists(st.sampled_from(_NAMES), max_size=2, unique=True).map(tuple)
+    operators = tuple(
+        Operator(
+            f"o{number}",
+            draw(st.integers(0, 2)),
+            draw(st.sampled_from("ab")),
+            reads=draw(some),
+            writes=draw(some),
+            frees=draw(st.one_of(st.just(()), some)),
+            temporaries=tuple(draw(st.lists(st.integers(0, 5), max_size=1))),
+            after=tuple(draw(st.lists(st.sampled_from(["o0", "o1", "o2"]), max_size=1))) if draw(st.booleans()) else (),
+            steps=draw(st.sampled_from(InSteps)),
+        )
+        for number in range(draw(st.integers(1, 5)))
+    )
+    return Program(
+        storages, (), operators, ("a", "b"), draw(st.sampled_from([None, 1, 4])), same_instant=draw(st.sampled_from(SameInstant))
+    )
+
+
+@settings(max_examples=600, deadline=None)
+@given(wild_programs())
+def test_a_program_without_problems_runs_and_leaves_only_what_is_kept(program: Program) -> None:
+    if problems(program):
+        return
+    trace = run(program)
+    level = levels(trace)
+    assert min(level, default=0) >= 0
+    named = {storage.name for storage in program.storages if storage.lives is not Lives.STEP}
+    names: dict[int, int] = {}
+    events = trace.devices[0].events
+    for kind, number in zip(events.kind.tolist(), events.address.tolist(), strict=True):
+        names[number] = names.get(number, 0) + {Kind.ALLOC: 1, Kind.SHARE: 1, Kind.RELEASE: -1, Kind.FREE: -1}[Kind(kind)]
+        assert names[number] >= 0
+        assert (kind == Kind.FREE) == (names[number] == 0)
+    assert sum(names.values()) <= len(named)
 
 
 def test_spans_hold_what_their_operator_did() -> None:
