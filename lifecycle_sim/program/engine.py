@@ -7,6 +7,7 @@ the program's same-instant rule says. All times are integers, and the clock alwa
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -201,7 +202,7 @@ class _Course:
         for names in self._plan.uses:
             for name in names:
                 self._users[name] = self._users.get(name, 0) + 1
-        self._ready: dict[int, tuple[int, int]] = {}
+        self._ready: OrderedDict[int, tuple[int, int]] = OrderedDict()
         self._smallest_need = 0
         self._make_ready(index for index, waits in enumerate(self._waits) if not waits)
         self._step_start = len(self._ledger)
