@@ -8,7 +8,7 @@ import pickle
 import sys
 from types import SimpleNamespace
 
-import eras
+from tests import eras
 import pytest
 
 from lifecycle_sim.errors import InputError, SnapshotError, TraceFormatError

@@ -4,10 +4,10 @@ import copy
 import gc
 import pickle
 
-import eras
+from tests import eras
 import numpy as np
 import pytest
-from eras import BASE, RELEASES, SEGMENT, T0, entry
+from tests.eras import BASE, RELEASES, SEGMENT, T0, entry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
