@@ -90,7 +90,7 @@ event = [
     assert trace.evidence is Evidence.SIMULATED
     assert trace.clock is Clock.TICKS
     assert (trace.format, device.start, device.capacity) == ("scenario", 0, None)
-    assert str(trace.stacks.frames_of(int(device.events.stack[0]))[0]) == "scenario:3 net"
+    assert [str(frame) for stack in device.events.stack[:1] for frame in trace.stacks.frames_of(int(stack))] == ["scenario net"]
 
 
 def test_two_orders_of_the_same_instant() -> None:
@@ -168,6 +168,23 @@ def test_levels_beyond_64_bits_are_exact() -> None:
     trace = run(program)
     assert replay_through_engine(trace.devices[0])[-1] == 4 * (2**63 - 1)
     assert trace.devices[0].events.time.tolist()[-1] == 2**62 + 3, "no float has touched the clock"
+
+
+def test_the_owner_is_the_one_stated_else_what_allocates_at_its_line() -> None:
+    trace = run_scenario("""
+storage = [
+    { name = "w", size = "1 B", lives = "given" },
+    { name = "x", size = "1 B", owner = "fc1" },
+    { name = "y", size = "1 B" },
+]
+operator = [
+    { name = "f", duration = 1, reads = ["w"], writes = ["x", "y"], temporaries = ["1 B"] },
+]
+""")
+    stacks = [trace.stacks.frames_of(int(stack)) for stack in trace.devices[0].events.stack[:4]]
+    assert [str(frame) for (frame,) in stacks] == ["scenario:3 w", "scenario fc1", "scenario:8 f", "scenario:8 f"]
+    trace = run_scenario("event = [\n{ at = 0, alloc = 'a', size = '1 B' },\n]\n")
+    assert [str(frame) for frame in trace.stacks.frames] == ["scenario:2 a"]
 
 
 # Operators

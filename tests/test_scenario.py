@@ -204,6 +204,11 @@ def test_a_problem_in_a_repeated_table_is_told_once() -> None:
     assert problems_of(text) == ("line 3, [[event]] 1, i = 0: at: unknown parameter 'gap' in 'i * gap': known are i",)
 
 
+def test_thousands_of_problems_are_told_without_delay() -> None:
+    rows = [f"{{ at = {k}, free = 'name{k}' }},\n{{ at = {k}, alloc = 'other{k}', size = '1 B' }}," for k in range(2000)]
+    assert len(problems_of("event = [\n" + "\n".join(rows) + "\n]\n")) == 2000
+
+
 def test_unknown_parameters_given_are_told() -> None:
     text = "[parameters]\nbatch = 4\n[[event]]\nat = 0\nalloc = 'a'\nsize = 'batch B'\n"
     assert problems_of(text, bacth=3) == ("unknown parameter 'bacth'; did you mean 'batch'?",)

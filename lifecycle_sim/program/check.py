@@ -87,11 +87,12 @@ def _streams(program: Program) -> Iterator[str]:
     for stream, count in Counter(program.streams).items():
         if count > 1:
             yield f"stream {stream!r} is declared {count} times: give each its own name"
+    known = dict.fromkeys(program.streams)
     rows: list[Operator | PlannedEvent] = [*program.operators, *program.events]
     for row in rows:
-        if row.stream not in program.streams:
-            known = did_you_mean(row.stream, program.streams) or f": known are {', '.join(program.streams)}"
-            yield _line(row.place, f"unknown stream {row.stream!r}{known}")
+        if row.stream not in known:
+            hint = did_you_mean(row.stream, known) or f": known are {', '.join(known)}"
+            yield _line(row.place, f"unknown stream {row.stream!r}{hint}")
 
 
 def _events(program: Program) -> Iterator[str]:

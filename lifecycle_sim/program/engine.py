@@ -7,6 +7,7 @@ the program's same-instant rule says. All times are integers, and the clock alwa
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -99,8 +100,9 @@ def replay_through_engine(device: DeviceTrace) -> tuple[int, ...]:
     return tuple(levels)
 
 
-def _frame(program: Program, owner: str | None, place: Place) -> Frame | None:
-    return None if owner is None else Frame(owner, program.source, place.line)
+def _frame(program: Program, owner: str | None, name: str, place: Place) -> Frame:
+    """Return the frame that owns an allocation: the owner that the scenario states, else what allocates, called *name*, at its line."""
+    return Frame(name, program.source, place.line) if owner is None else Frame(owner, program.source, 0)
 
 
 def _play_events(program: Program, ledger: Ledger) -> int:
@@ -117,7 +119,7 @@ def _play_events(program: Program, ledger: Ledger) -> int:
                 yield clock.timeout(event.at - clock.now)
             if event.kind is Kind.ALLOC:
                 storage = storages[event.name]
-                frame = _frame(program, storage.owner, storage.place)
+                frame = _frame(program, storage.owner, storage.name, storage.place)
                 ledger.begin(event.at, event.name, storage.size, storage.category, streams[event.stream], frame)
             elif event.kind is Kind.SHARE:
                 ledger.share(event.at, event.name, event.alias or event.name)
@@ -186,7 +188,7 @@ class _Course:
         """
         for storage in self._program.storages:
             if storage.lives is Lives.GIVEN:
-                self._acquire(storage.name, 0, Place(), storage.owner)
+                self._acquire(storage.name, 0, storage.name, storage.place)
         self._begin_step(1)
         self.clock.run()
         if self._unfinished:
@@ -201,7 +203,7 @@ class _Course:
         for names in self._plan.uses:
             for name in names:
                 self._users[name] = self._users.get(name, 0) + 1
-        self._ready: dict[int, tuple[int, int]] = {}
+        self._ready: OrderedDict[int, tuple[int, int]] = OrderedDict()
         self._smallest_need = 0
         self._make_ready(index for index, waits in enumerate(self._waits) if not waits)
         self._step_start = len(self._ledger)
@@ -277,8 +279,8 @@ class _Course:
             self._phases.setdefault(operator.phase, [len(self._ledger), 0])
         for name in operator.writes:
             if name not in self._ledger.live:
-                self._acquire(name, stream, operator.place, self._storages[name].owner or operator.name)
-        frame = _frame(self._program, operator.name, operator.place)
+                self._acquire(name, stream, operator.name, operator.place)
+        frame = _frame(self._program, None, operator.name, operator.place)
         several = len(operator.temporaries) > 1
         self._temporaries[index] = [
             self._ledger.alloc(now, f"{operator.name}.temporary{number if several else ''}", size, Category.TEMPORARY, stream, frame)
@@ -288,12 +290,12 @@ class _Course:
             self.waited[operator.name] = self.waited.get(operator.name, 0) + waited
         self.clock.timeout(operator.duration, value=index).callbacks.append(self._ended)
 
-    def _acquire(self, name: str, stream: int, place: Place, owner: str | None) -> None:
+    def _acquire(self, name: str, stream: int, by: str, place: Place) -> None:
         storage, now = self._storages[name], int(self.clock.now)
         if storage.shares is not None:
             self._ledger.share(now, storage.shares, name)
         else:
-            frame = _frame(self._program, owner, storage.place if storage.owner else place)
+            frame = _frame(self._program, storage.owner, by, place)
             self._ledger.begin(now, name, storage.size, storage.category, stream, frame)
 
     def _free_by_order(self, index: int) -> None:

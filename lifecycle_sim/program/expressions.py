@@ -21,6 +21,7 @@ from lifecycle_sim.units import BYTE_UNITS, TIME_UNITS, parse_bytes, parse_durat
 
 LIMIT = 2**63
 LONGEST = 500
+MOST_WORDS = 500
 FUNCTIONS = ("min", "max", "ceildiv")
 TICK_UNITS = {"tick": 1, "ticks": 1}
 
@@ -32,8 +33,10 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word closest to *word*, or None when none is close."""
+    """Return the known word closest to *word*, or None when none is close or there are too many to compare them all."""
     words = list(known)
+    if len(words) > MOST_WORDS:
+        return None
     same = [candidate for candidate in words if candidate.lower() == word.lower()]
     return next(iter(same or difflib.get_close_matches(word, words, n=1, cutoff=0.6)), None)
 

@@ -46,15 +46,15 @@ class Ledger:
         """The distinct names, in order of first appearance."""
         return tuple(self._labels)
 
-    def alloc(self, time: int, name: str, size: int, category: Category, stream: int, frame: Frame | None) -> Generation:
+    def alloc(self, time: int, name: str, size: int, category: Category, stream: int, frame: Frame) -> Generation:
         """Begin a live interval without entering its name; see :meth:`begin`."""
         generation = Generation(self._generations, name, size, category, stream)
         self._generations += 1
         self.level += size
-        self._write(Kind.ALLOC, time, generation, name, NO_STACK if frame is None else self.stacks.add((frame,)))
+        self._write(Kind.ALLOC, time, generation, name, self.stacks.add((frame,)))
         return generation
 
-    def begin(self, time: int, name: str, size: int, category: Category, stream: int, frame: Frame | None) -> None:
+    def begin(self, time: int, name: str, size: int, category: Category, stream: int, frame: Frame) -> None:
         """Begin a live interval under *name*."""
         self.live[name] = self.alloc(time, name, size, category, stream, frame)
 
