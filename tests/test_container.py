@@ -8,7 +8,6 @@ import pickle
 import sys
 from types import SimpleNamespace
 
-from tests import eras
 import pytest
 
 from lifecycle_sim.errors import InputError, SnapshotError, TraceFormatError
@@ -16,6 +15,7 @@ from lifecycle_sim.events import Trace
 from lifecycle_sim.sources import container
 from lifecycle_sim.sources.container import Form, form_of, gunzip, load_document
 from lifecycle_sim.sources.detect import read_trace
+from tests import eras
 
 DOCUMENT = eras.document()
 PICKLE = pickle.dumps(DOCUMENT, 4)

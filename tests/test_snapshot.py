@@ -4,10 +4,8 @@ import copy
 import gc
 import pickle
 
-from tests import eras
 import numpy as np
 import pytest
-from tests.eras import BASE, RELEASES, SEGMENT, T0, entry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +16,8 @@ from lifecycle_sim.sources.snapshot import events as reader
 from lifecycle_sim.sources.snapshot import read_snapshot
 from lifecycle_sim.sources.snapshot.annotations import Mark, place_marks
 from lifecycle_sim.sources.snapshot.context import Context
+from tests import eras
+from tests.eras import BASE, RELEASES, SEGMENT, T0, entry
 
 # File: events, start requested, peak requested, first event at it, peak reserved (from the README of the recordings).
 RECORDED = {
