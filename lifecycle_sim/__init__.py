@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import lifecycle_sim.output.figures as figures
     from lifecycle_sim.errors import (
         InputError,
         LifecycleError,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     )
     from lifecycle_sim.events import DeviceTrace, Events, Trace
     from lifecycle_sim.events.check import Finding, check
-    from lifecycle_sim.output import figures
     from lifecycle_sim.output.exports import write
     from lifecycle_sim.output.summary import summarise
     from lifecycle_sim.output.verdict import Verdict, verdict

@@ -230,6 +230,13 @@ def test_output_is_the_same_in_every_process(recording):
     assert len(outputs) == 1
 
 
+def test_a_terminal_that_lacks_letters_still_gets_the_answer(recording):
+    result = lifecycle_sim("peak", recording, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert result.returncode == 0, result.stderr
+    assert "7,168 B (7 KiB)" in result.stdout
+    assert result.stdout.isascii()
+
+
 def test_a_broken_pipe_ends_quietly(recording):
     command = [sys.executable, "-m", "lifecycle_sim", "timeline", str(recording), "--json", "--points", "100000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -6,6 +6,8 @@ A command's file is imported when the command is called for, so that ``lifecycle
 from __future__ import annotations
 
 import importlib
+import io
+import sys
 from typing import Any
 
 import click
@@ -45,6 +47,9 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the chosen command; every way in which it can fail becomes an exit code and lines on stderr."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter still gets the answer
         with ended_clearly(ctx):
             return super().invoke(ctx)
 
