@@ -23,7 +23,7 @@ REPORT = (
 )
 PLAIN = f"{PREAMBLE}, pickle; document = pickle.load(open(sys.argv[1], 'rb')); answer = ''; {REPORT}"
 WHOLE = (
-    f"{PREAMBLE}; import lifecycle_sim as ls; replayed = ls.replay(ls.read_trace(sys.argv[1])); "
+    f"{PREAMBLE}; import lifecycle_sim as ls; replayed = ls.replay_device(ls.read_trace(sys.argv[1])); "
     f"answer = ls.attribute(replayed, by='owner'); {REPORT}"
 )
 

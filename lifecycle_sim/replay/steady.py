@@ -84,10 +84,10 @@ class SteadyState(Shown):
     def __repr__(self) -> str:
         if not self.steps:
             return f"SteadyState({self.device!r}, {self.how})"
-        if self.level is None:
+        if self.since is None:
             told = f"not steady, drift {self.drift_per_step:,} B a step" if self.drift_per_step is not None else "not enough steps"
         else:
-            told = f"{self.level:,} B {self.basis} since step {self.since} counted from 0, transient {self.transient:,} B"
+            told = f"{self.level:,} B {self.basis} since step {self.since + 1} of {len(self.steps)}, transient {self.transient:,} B"
         return f"SteadyState({self.device!r}, {len(self.steps)} steps, {told})"
 
     def facts(self) -> list[tuple[str, str]]:

@@ -123,7 +123,7 @@ def _draw_limits(ax: Axes, replayed: DeviceReplay, scale: EventScale, steady: St
         (line,) = ax.plot(
             [begin, float(scale.at[-1])], [level, level], color=style.STEADY, linewidth=1.3, linestyle=(0, (4, 2)), zorder=5, gid="steady"
         )
-        entries.append((line, f"steady state {format_bytes(level)}" + ("" if since is None else f", from step {since} on")))
+        entries.append((line, f"steady state {format_bytes(level)}" + ("" if since is None else f", from step {since + 1} on")))
     if capacity is not None and capacity > CAPACITY_IN_VIEW * highest:
         entries.append((Line2D([], [], linestyle="none"), f"capacity {format_bytes(capacity)}, above the figure"))
     elif capacity is not None:
@@ -137,9 +137,9 @@ def _draw_limits(ax: Axes, replayed: DeviceReplay, scale: EventScale, steady: St
 
 
 def _spans_of(steady: SteadyState | int | None) -> list[Span]:
-    """The steps of *steady*, numbered from 0."""
+    """The steps of *steady*, numbered from 1 as people count them."""
     return (
-        [Span("step", f"step {k}", step.start, step.stop) for k, step in enumerate(steady.steps)] if isinstance(steady, SteadyState) else []
+        [Span("step", f"step {k}", step.start, step.stop) for k, step in enumerate(steady.steps, start=1)] if isinstance(steady, SteadyState) else []
     )
 
 
