@@ -147,6 +147,12 @@ def test_a_temporary_storage_is_freed_within_so_many_allocations():
     assert record["chosen"]["count"] == record["lifespans"]["temporary"]["count"] == temporary > 0
 
 
+def test_a_storage_older_than_the_window_is_not_temporary():
+    events = Events.of([Kind.FREE, Kind.ALLOC, Kind.FREE], [9, 1, 1], [10, 20, 20])
+    record = lifetimes_record(replay(trace_of(events, start=None)), temporary=8)
+    assert [(row["bytes"], row["alloc"], row["free"]) for row in record["shown"]] == [(20, 1, 2)]
+
+
 def test_what_a_recording_says_cannot_command_a_terminal():
     replayed = replay(trace_of(Events.of([Kind.ALLOC], [1], [100], label=[0])))
     text = io.StringIO()
