@@ -53,6 +53,7 @@ def summarise(replayed: DeviceReplay, capacity: int | None = None) -> Record:
         "evidence": str(timeline.evidence),
         "peak": peak_record(replayed.peak),
         "start": timeline.start,
+        "start_bounds": list(replayed.start_bounds),
         "end": timeline.end,
         "time": time_record(replayed),
         "reserved": None if replayed.reserved is None else levels_record(replayed.reserved),

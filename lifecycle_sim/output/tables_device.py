@@ -22,6 +22,9 @@ def device_facts(device: Record, clock: str) -> Iterator[tuple[str, str]]:
         upper = "an unknown level" if peak["upper"] is None else format_exact(peak["upper"])
         yield "", f"between {format_exact(peak['lower'])} and {upper}: the recording lost events"
     yield "start", f"{format_exact(device['start'])} {basis}"
+    low, high = device["start_bounds"]
+    if low < high:
+        yield "", f"between {format_exact(low)} and {format_exact(high)}: some storages may have come to life in a gap"
     yield "end", f"{format_exact(device['end'])} {basis}"
     reserved = device["reserved"]
     if reserved is not None:

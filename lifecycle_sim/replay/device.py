@@ -95,6 +95,15 @@ class DeviceReplay(Shown):
             told.append(("replayed end − recorded end", format_exact(self.reconciliation.difference)))
         return told + [("assumed", f"{each.count:,}: {each.text}") for each in self.assumptions]
 
+    @property
+    def start_bounds(self) -> tuple[int, int]:
+        """The least and the greatest level before the first event that the recording allows; equal where it is certain."""
+        if self.lifetimes is None or not self.gaps:
+            return self.timeline.start, self.timeline.start
+        found = self.lifetimes
+        surely, maybe = found.alloc_latest < 0, found.alloc_earliest < 0
+        return self.unidentified + int(found.size[surely].sum(dtype=object)), self.unidentified + int(found.size[maybe].sum(dtype=object))
+
     def time_of(self, event: int) -> int | None:
         """Return the time of *event* in the trace's clock, None if there is no clock or the event is -1."""
         return _time_of(self.trace, self.recorded, event)

@@ -24,6 +24,7 @@ from lifecycle_sim.units import format_bytes
 
 NO_STACK_KEY = "(no stack recorded)"
 OLDER_KEY = "(older than the window)"
+LOST_KEY = "(its allocation was lost)"
 NO_LABEL_KEY = "(no label)"
 OUTSIDE_KEY = "(outside)"
 
@@ -115,8 +116,8 @@ def _by_stack(by: str, found: Lifetimes, table: StackTable) -> Grouping:
     else:
         shown = owner_frames(table) if by == "owner" else innermost_python_frames(table)
         names = [NO_STACK_KEY if frame == NO_OWNER else frames[frame] for frame in shown]
-    without = np.where(found.before_window, len(names) + 1, len(names))
-    return _grouping(by, [*names, NO_STACK_KEY, OLDER_KEY], np.where(found.stack < 0, without, found.stack))
+    without = len(names) + np.select([found.before_window, found.lost_alloc], [1, 2])
+    return _grouping(by, [*names, NO_STACK_KEY, OLDER_KEY, LOST_KEY], np.where(found.stack < 0, without, found.stack))
 
 
 def _by_span(by: str, found: Lifetimes, spans: Sequence[Span]) -> Grouping:

@@ -30,8 +30,8 @@ class Step:
         peak: the highest level from just before its first event to just after its last.
         level: the level after it, in bytes.
         same: whether it leaves the live set as the step before left it: as many storages of each size and owner (of each size, where
-            events carry no identity). The owner of a storage older than the window is not known: it may be replaced by any of its
-            size. None for the first step.
+            events carry no identity). The owner of a storage whose allocation was not recorded is not known: it may be replaced by any of
+            its size. None for the first step.
     """
 
     start: int
@@ -196,7 +196,7 @@ def _changes_between(replayed: DeviceReplay, ends: Int64) -> _Changes:
         rows = np.flatnonzero(born != gone)
         step, sign = np.concatenate([born[rows], gone[rows]]), np.repeat(np.array([1, -1]), len(rows))
         size, of = np.tile(found.size[rows], 2), np.tile(grouping.of[rows].astype(np.int64), 2)
-        unknown = np.tile(found.before_window[rows] & (found.stack[rows] < 0), 2)
+        unknown = np.tile((found.before_window | found.lost_alloc)[rows] & (found.stack[rows] < 0), 2)
         keys, by = grouping.keys, "owner"
     inside = (step > 0) & (step < len(ends))
     step, sign, size, of = step[inside], sign[inside], size[inside], of[inside]

@@ -139,7 +139,9 @@ def _draw_limits(ax: Axes, replayed: DeviceReplay, scale: EventScale, steady: St
 def _spans_of(steady: SteadyState | int | None) -> list[Span]:
     """The steps of *steady*, numbered from 1 as people count them."""
     return (
-        [Span("step", f"step {k}", step.start, step.stop) for k, step in enumerate(steady.steps, start=1)] if isinstance(steady, SteadyState) else []
+        [Span("step", f"step {k}", step.start, step.stop) for k, step in enumerate(steady.steps, start=1)]
+        if isinstance(steady, SteadyState)
+        else []
     )
 
 
