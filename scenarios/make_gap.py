@@ -16,7 +16,7 @@ BEGINS, OFF, ON = 600, 1200, 1400
 
 def main() -> None:
     """Write the cut recording beside the whole one."""
-    document = pickle.loads((HERE / "torch214_stub_train.pickle").read_bytes())  # noqa: S301 - our own file
+    document = pickle.loads((HERE / "torch214_stub_train.pickle").read_bytes())
     events = document["device_traces"][0]
     document["device_traces"][0] = events[BEGINS:OFF] + events[ON:]
     (HERE / "torch214_stub_train_gap.pickle").write_bytes(pickle.dumps(document, protocol=4))

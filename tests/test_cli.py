@@ -303,8 +303,8 @@ def test_internal_errors_say_so_in_one_line(run, recording, monkeypatch):
 
 DEVICE = {
     "peak": [
-        "device", "events", "basis", "evidence", "peak", "start", "start_bounds", "end", "time", "reserved", "recorded_end", "storages", "oom",
-        "assumptions", "reconciliation", "capacity", "owners", "steady_state",
+        "device", "events", "basis", "evidence", "peak", "start", "start_bounds", "end", "time", "reserved", "recorded_end", "storages",
+        "oom", "assumptions", "reconciliation", "capacity", "owners", "steady_state",
     ],
     "timeline": ["device", "events", "basis", "evidence", "peak", "start", "end", "points", "reserved"],
     "lifetimes": ["device", "events", "basis", "evidence", "storages", "chosen", "shown", "lifespans"],
