@@ -49,7 +49,8 @@ def program(group: str, seed: int, length: int = 260, holds_pools: bool = False)
     ops: list[list[Any]] = []
     if "garbage" in settings and rng.random() < 0.8 and "fraction" not in settings:
         ops.append(["fraction", rng.choice([0.3, 0.5, 0.75])])
-    walk = _Walk(rng, streams, side_streams_used, pools, keeps_pools="expandable" in settings or group == "toggling", holds_pools=holds_pools)
+    keeps_pools = "expandable" in settings or group == "toggling"
+    walk = _Walk(rng, streams, side_streams_used, pools, keeps_pools, holds_pools)
     walk.big = min(total // 3, 96 * MIB)
     while len(ops) < length:
         ops.append(walk.step())

@@ -16,8 +16,8 @@ events that a snapshot's trace would show, in the same order::
 The parts of the surface:
 
 * what programs do: ``malloc``, ``free``, ``record_stream``, ``complete`` (a stream has caught up), ``process_events``, ``empty_cache``;
-  ``set_memory_fraction`` and ``set_options`` at run time; ``create_pool``, ``begin_pool``, ``end_pool``, ``release_pool``; ``begin_capture``
-  and ``end_capture``;
+  ``set_memory_fraction`` and ``set_options`` at run time; ``create_pool``, ``begin_pool``, ``end_pool``, ``release_pool``;
+  ``begin_capture`` and ``end_capture``;
 * what recordings need besides: ``defer`` and ``finish`` for frees that were late for a reason the recording does not hold,
   ``release_segment`` for a single ``segment_free``, :class:`RecordedAddresses` for the addresses of new segments, and
   :meth:`Allocator.from_state` to begin with the segments and blocks of a :class:`~lifecycle_sim.events.MemoryState`;
