@@ -37,7 +37,7 @@ def test_steps_of_a_training_loop_are_found_with_and_without_annotations(annotat
 
 def test_a_window_that_ends_before_gradients_are_cleared_is_steady_with_its_gradients() -> None:
     """If zero_grad opens each step, none follows the last one: no end is then moved, or the last would seem to have grown."""
-    out, ends = train(4, annotate=True)
+    out, _ = train(4, annotate=True)
     cleared = sorted(span.start for span in out.spans if "zero_grad" in span.name)
     out.spans = [span for span in out.spans if span.start < cleared[-1]]
     state = steady_state(replay(out.trace(stop=cleared[-1], start=0)))

@@ -256,7 +256,9 @@ def test_a_memory_timeline_is_the_plot_that_torch_makes_of_it(recording: Recordi
         row = levels[keys.index(key)][np.array(ends) + 1].tolist() if key in keys else [0] * len(ends)
         assert row == [levels_of_moment[column] for levels_of_moment in sizes]
     before = replayed.recorded.events.time[: moments.count(-1)]
-    assert {int(time / 1000) for time in before.tolist()} == {times[0]}  # what existed before is put where torch puts it: at the first time there is
+    assert {int(time / 1000) for time in before.tolist()} == {
+        times[0]
+    }  # what existed before is put where torch puts it: at the first time there is
 
 
 @pytest.mark.parametrize("name", ["memory.json", "memory.json.gz", "memory.raw.json"])
