@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import warnings
 from collections.abc import Callable, Iterator
@@ -14,9 +15,10 @@ import numpy as np
 import pytest
 
 from lifecycle_sim.errors import TraceFormatError
-from lifecycle_sim.events import Basis, Kind, Trace, check
+from lifecycle_sim.events import NO_STACK, Basis, Category, Kind, Trace, check
 from lifecycle_sim.replay import replay_all
 from lifecycle_sim.replay.attribution import attribute, levels_by
+from lifecycle_sim.replay.owners import owner_frames
 from lifecycle_sim.replay.steady import steady_state
 from lifecycle_sim.sources.detect import read_trace
 
@@ -119,6 +121,8 @@ def _record(folder: Path, profile: Any, trace_name: str) -> Recording:
         if event.name().startswith("ProfilerStep#")
     )
     recording = Recording(folder, _allocations(profile), _timeline(profile), tuple(sorted(steps, key=lambda step: step[1])))
+    page = importlib.import_module("torch.cuda._memory_viz").profile_plot(profile)
+    (folder / "profile_plot.html").write_text(page)
     if hasattr(profile, "export_memory_timeline"):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`export_memory_timeline` is deprecated", FutureWarning)
@@ -273,3 +277,36 @@ def test_a_memory_timeline_of_a_device_without_an_index_is_refused(recording: Re
     """``device="cuda"`` is no device that has memory: torch then writes an empty list."""
     with pytest.raises(TraceFormatError, match=r"is an empty list.* 'cuda:0'"):
         read_trace(recording.folder / "no_index.raw.json.gz")
+
+
+def test_a_page_of_profile_plot_is_the_profilers_own_memory_profile(recording: Recording) -> None:
+    trace = read_trace(recording.folder / "profile_plot.html")
+    assert (trace.format, trace.release) == ("profile-plot", None)
+    assert {finding.code for finding in check(trace)} <= {"free_of_unknown"}  # of what existed before the profile
+    (replayed,) = replay_all(trace)
+    assert (replayed.device, replayed.reserved, replayed.timeline.basis) == ("cpu", None, Basis.REQUESTED)
+    before = sum(size for time, *_, size in recording.timeline if time == -1)
+    changes: list[tuple[str | None, int]] = []
+    for time, action, old, new, size in recording.timeline:
+        if time != -1:
+            changes += [(None, -size)] * (action in ("DESTROY", _MOVED))
+            changes += [(new if action == _MOVED else old, size)] * (action != "DESTROY")
+    events = replayed.recorded.events
+    signed = np.where(events.kind == Kind.ALLOC, events.size, -events.size).tolist()
+    words = [Category(number).word if size > 0 else None for number, size in zip(events.category.tolist(), signed, strict=True)]
+    assert list(zip(words, signed, strict=True)) == changes
+    assert replayed.timeline.levels.tolist() == np.cumsum([before, *signed]).tolist()
+    assert replayed.assumptions[0].code == "no_time"
+
+
+def test_owners_in_a_page_of_profile_plot_are_functions_of_this_file(recording: Recording) -> None:
+    """The profiler knows of a Python function where it began, or, if it ran already, where it then was."""
+    trace = read_trace(recording.folder / "profile_plot.html")
+    (replayed,) = replay_all(trace)
+    owners = {trace.stacks.frames[frame] for frame in owner_frames(trace.stacks)}
+    assert {(Path(owner.filename).name, owner.name) for owner in owners} == {(Path(__file__).name, "_train")}
+    assert all(owner.line > 0 for owner in owners)
+    found = replayed.identified_lifetimes()
+    made = found.category == Category.ACTIVATION
+    assert made.any()
+    assert (found.stack[made] != NO_STACK).all()

@@ -14,6 +14,7 @@ from lifecycle_sim.sources.container import KNOWN, Content, Form, Source, opened
 from lifecycle_sim.sources.document_problems import describe, one_line
 from lifecycle_sim.sources.guards import collector_paused
 from lifecycle_sim.sources.memory_timeline import holds_totals
+from lifecycle_sim.sources.profile_plot import is_profile_plot, read_profile_plot
 from lifecycle_sim.sources.snapshot import read_snapshot
 
 SNAPSHOT_KEYS = ("segments", "device_traces", "host_segments", "host_traces")
@@ -59,7 +60,8 @@ def _read(content: Content, source: Source) -> Trace:
         case Form.JSON:
             return _read_json(content.document())
         case Form.PICKLE | Form.HTML:
-            return read_snapshot(content.document())
+            document = content.document()
+            return read_profile_plot(document) if is_profile_plot(document) else read_snapshot(document)
 
 
 def _read_json(document: Any) -> Trace:
