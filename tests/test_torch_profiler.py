@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from lifecycle_sim.replay.attribution import attribute, levels_by
 from lifecycle_sim.replay.owners import owner_frames
 from lifecycle_sim.replay.steady import steady_state
 from lifecycle_sim.sources.detect import read_trace
+from lifecycle_sim.sources.python_functions import frame_of
 
 torch = pytest.importorskip("torch", reason="torch is not installed: it is the oracle of these tests")
 
@@ -31,12 +33,13 @@ _MOVED = "INCREMENT_VERSION"
 
 @dataclass(frozen=True)
 class Allocation:
-    """A change of memory as the profiler holds it: bytes (negative for a free), and the allocator's total after it."""
+    """A change of memory as the profiler holds it: bytes (negative for a free), the allocator's total after it, the functions around it."""
 
     time: int
     address: int
     change: int
     total: int
+    functions: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,15 @@ def _scheduled() -> Any:
     return _profiler(torch.profiler.schedule(wait=0, warmup=1, active=STEPS, repeat=1))
 
 
+def _functions(node: Any) -> tuple[str, ...]:
+    """The Python functions that *node* lies in, innermost first."""
+    names = []
+    while node := node.parent:
+        if node.tag.name in ("PyCall", "PyCCall"):
+            names.append(node.name)
+    return tuple(names)
+
+
 def _allocations(profile: Any) -> tuple[Allocation, ...]:
     """The allocations in the profiler's tree of events, in the order of their time."""
     found = []
@@ -97,7 +109,7 @@ def _allocations(profile: Any) -> tuple[Allocation, ...]:
         waiting += node.children
         if node.name == "[memory]":
             fields = node.extra_fields
-            found.append(Allocation(node.start_time_ns, fields.ptr, fields.alloc_size, fields.total_allocated))
+            found.append(Allocation(node.start_time_ns, fields.ptr, fields.alloc_size, fields.total_allocated, _functions(node)))
     return tuple(sorted(found, key=lambda each: each.time))
 
 
@@ -192,6 +204,17 @@ def test_storages_live_from_alloc_to_free_of_their_address(recording: Recording)
     intervals += [(alloc, len(recording.allocations), size) for alloc, size in live.values()]
     found = replayed.identified_lifetimes()
     assert list(zip(found.alloc.tolist(), found.free.tolist(), found.size.tolist(), strict=True)) == sorted(intervals)
+
+
+def test_stacks_are_the_functions_around_each_allocation(recording: Recording) -> None:
+    trace = recording.trace
+    stacks = trace.devices[0].events.stack.tolist()
+    assert stacks.count(NO_STACK) == 0
+    for stack, each in zip(stacks, recording.allocations, strict=True):
+        assert trace.stacks.frames_of(stack) == tuple(map(frame_of, each.functions))
+    (replayed,) = replay_all(trace)
+    (owner,) = {share.key.rpartition("/")[2] for share in attribute(replayed, "owner", top=None).shares if share.count}
+    assert re.fullmatch(rf"{re.escape(Path(__file__).name)}:\d+ _train", owner)
 
 
 def test_steps_are_those_of_the_profiler(recording: Recording) -> None:

@@ -8,18 +8,17 @@ A frame holds what the profiler calls a Python function, ``model.py(12): forward
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from lifecycle_sim.events import Basis, Category, DeviceTrace, Events, Frame, Kind, MemoryState, StackTable, Trace
+from lifecycle_sim.sources.python_functions import frame_of
 from lifecycle_sim.sources.snapshot import read_snapshot
 
 _PARTS = {"device_traces", "segments"}
 _SEGMENT = {"device", "address", "total_size", "stream", "blocks"}
-_PYTHON_FUNCTION = re.compile(r"(.+)\((\d{1,9})\): (.+)", re.DOTALL)
 _NO_FILE = "none"
 _CATEGORIES = {category.word: category for category in Category}
 
@@ -67,10 +66,7 @@ def _category(entry: dict[str, Any]) -> Category:
 
 
 def _frame(frame: Frame) -> Frame:
-    found = _PYTHON_FUNCTION.fullmatch(frame.name) if frame.filename == _NO_FILE else None
-    if found is not None:
-        return Frame(found[3], found[1], int(found[2]))
-    return Frame(frame.name, "??", 0) if frame.filename == _NO_FILE else frame
+    return frame_of(frame.name) if frame.filename == _NO_FILE else frame
 
 
 def _events(found: Events, categories: list[Category]) -> Events:
