@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from lifecycle_sim.cli import main
 from lifecycle_sim.errors import InputError
 
-LONGEST_LINE = 1000
+LONGEST_LINE = 1100
 PREFIX = "error: "
 ALSO = (
     (("timeline", "--json"), ("lifetimes", "--json")),
