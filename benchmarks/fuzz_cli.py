@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from lifecycle_sim.cli import main
 from lifecycle_sim.errors import InputError
 
-LONGEST_LINE = 1100
+LONGEST_LINE = 1000
 PREFIX = "error: "
 ALSO = (
     (("timeline", "--json"), ("lifetimes", "--json")),
@@ -117,6 +117,8 @@ def _hold(document: dict[str, Any], broken: Any) -> None:
         owners, steady = device.get("owners"), device.get("steady_state")
         if owners and sum(share["bytes"] for share in owners["shares"]) != owners["bytes"]:
             broken("shares do not add up")
+        if owners and device["storages"] and any(share["bytes"] < 0 for share in owners["shares"]):
+            broken("a share of storages is negative")
         peak = device.get("peak")
         if peak and not (peak["lower"] <= peak["bytes"] and (peak["upper"] is None or peak["bytes"] <= peak["upper"])):
             broken("the peak is outside its bounds")

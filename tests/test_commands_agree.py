@@ -89,6 +89,8 @@ def must_agree(path, number, events, live):
         for at in (-1, levels.index(peak) - 1, len(events) // 2, len(events) - 1):
             shared_out = attribute(replayed, by, at, 3)
             assert sum(share.size for share in shared_out.shares) == shared_out.total == levels[at + 1]
+            held = [size for alloc, free, size in intervals if alloc <= at and (free is None or at < free)]
+            assert sum(share.count for share in shared_out.shares) == len(held)  # so none of it is the unidentified rest
     return peak
 
 

@@ -14,7 +14,7 @@ import click
 from lifecycle_sim.errors import InputError, LifecycleError, MissingExtraError, OutputExistsError
 from lifecycle_sim.output.printable import one_line
 
-LONGEST = 1000
+LONGEST = 900
 """Characters of a line on stderr; a longer one, which quotes its input, loses its middle."""
 
 
