@@ -35,7 +35,7 @@ ALSO = (
 )
 
 
-class ContractBroken(AssertionError):
+class BrokenContractError(AssertionError):
     """A command did not answer as it promises."""
 
 
@@ -44,7 +44,7 @@ def commands(data: bytes, suffix: str = "") -> None:
 
     Raises:
         InputError: they refuse it, with the lines that they said on stderr.
-        ContractBroken: one of them broke its promises.
+        BrokenContractError: one of them broke its promises.
     """
     chosen = zlib.crc32(data)
     with tempfile.TemporaryDirectory() as folder:
@@ -57,10 +57,10 @@ def commands(data: bytes, suffix: str = "") -> None:
             other = _run(source, arguments)
             if isinstance(other, InputError) and refused:
                 if other.problems != first.problems and "--device" not in arguments:
-                    raise ContractBroken(f"peak said {first.problems}, {arguments} said {other.problems}")
+                    raise BrokenContractError(f"peak said {first.problems}, {arguments} said {other.problems}")
             elif isinstance(other, InputError) or refused:
                 if not _may_differ(arguments, other):
-                    raise ContractBroken(f"peak answered {first!r:.500}, {arguments} answered {other!r:.500}")
+                    raise BrokenContractError(f"peak answered {first!r:.500}, {arguments} answered {other!r:.500}")
             elif isinstance(first, dict):
                 _agree(first, other, arguments, source)
     if isinstance(first, InputError):
@@ -74,7 +74,9 @@ def _run(source: Path, arguments: tuple[str, ...]) -> Any:
     result = CliRunner().invoke(main, given)
 
     def broken(why: str) -> NoReturn:
-        raise ContractBroken(f"{given}: {why}; exit code {result.exit_code}, stdout {result.stdout!r:.500}, stderr {result.stderr!r:.2000}")
+        raise BrokenContractError(
+            f"{given}: {why}; exit code {result.exit_code}, stdout {result.stdout!r:.500}, stderr {result.stderr!r:.2000}"
+        )
 
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -146,19 +148,19 @@ def _agree(first: dict[str, Any], other: Any, arguments: tuple[str, ...], source
     """Check what must hold between a ``peak --json`` document and what another command answered."""
     if isinstance(other, dict):
         if other["source"] != first["source"]:
-            raise ContractBroken(f"peak read {first['source']}, {arguments} {other['source']}")
+            raise BrokenContractError(f"peak read {first['source']}, {arguments} {other['source']}")
         if "--device" in arguments:
             return
         for one, another in zip(first["devices"], other["devices"], strict=True):
             for key in ("device", "events", "basis", "peak", "start", "end", "storages", "reconciliation"):
                 if key in one and key in another and one[key] != another[key]:
-                    raise ContractBroken(f"peak: {key} {one[key]}; {arguments}: {another[key]}")
+                    raise BrokenContractError(f"peak: {key} {one[key]}; {arguments}: {another[key]}")
     elif isinstance(other, Path) and other.suffix != ".csv":
         again = _run(other, ("peak", "--json"))
         if not isinstance(again, dict) or again["devices"] != first["devices"]:
-            raise ContractBroken(f"the converted trace answers otherwise: {again!r:.1500} {first!r:.1500}")
+            raise BrokenContractError(f"the converted trace answers otherwise: {again!r:.1500} {first!r:.1500}")
     elif isinstance(other, Path):
         again = _run(other, ("peak", "--json"))
         highest = max(device["peak"]["bytes"] for device in first["devices"])
         if isinstance(again, InputError) or again["devices"][0]["peak"]["bytes"] != highest:
-            raise ContractBroken(f"as a minimalloc instance it answers otherwise: {again!r:.1500}, should be {highest}")
+            raise BrokenContractError(f"as a minimalloc instance it answers otherwise: {again!r:.1500}, should be {highest}")

@@ -28,15 +28,17 @@ from fuzz_snapshots import REMOVED, ROOT, answer, changed, paths, shape, wrong_v
 
 sys.path.insert(0, str(ROOT))
 
-from lifecycle_sim.sources.detect import read_trace  # noqa: E402
-from lifecycle_sim.sources.native import write_jsonl, write_npz  # noqa: E402
-from tests import eras  # noqa: E402
-from tests.cli_support import small_trace  # noqa: E402
+from lifecycle_sim.sources.detect import read_trace
+from lifecycle_sim.sources.native import write_jsonl, write_npz
+from tests import eras
+from tests.cli_support import small_trace
 
-WORDS = (
-    b"0 1 -1 1.5 nan inf true 9223372036854775807 9223372036854775808 4611686018427387904 1e999 '' \"\" [] {} [[]] null x \xff \xe2\x80\xae \x1b[31m "
-    b'"1 GiB" "-1 B" "9 EiB" "batch ** 9" "1 // 0 * 1 B" "{batch}" "x\\u0000" 100000000000 "99999999999999999999 B" "no such" = , \n # ] }'
-).split(b" ")
+WORDS = [
+    *b"0 1 -1 1.5 nan inf true 9223372036854775807 9223372036854775808 4611686018427387904 1e999 100000000000 null".split(),
+    *b"x {} [] [[]] = , # ] }".split(),
+    *(b"\n", b"''", b'""', b"\xff", b"\xe2\x80\xae", b"\x1b[31m", b'"1 GiB"', b'"-1 B"', b'"9 EiB"', b'"batch ** 9"'),
+    *(b'"1 // 0 * 1 B"', b'"{batch}"', b'"x\\u0000"', b'"99999999999999999999 B"', b'"no such"'),
+]
 WORD = re.compile(rb'"[^"\n]*"|[\w.+-]+')
 ARRAYS = (np.float64, np.int8, np.uint64, np.bool_, "U3", object)
 
