@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from lifecycle_sim.cli.options import device_option, output_options, parameter_option
@@ -9,7 +11,7 @@ from lifecycle_sim.cli.progress import progress
 from lifecycle_sim.cli.source import open_trace
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.output.atomic import refuse_to_overwrite, write_atomically
-from lifecycle_sim.output.exports import encoder_for
+from lifecycle_sim.output.exports import LOSES, encoder_for
 from lifecycle_sim.output.printable import one_line
 
 
@@ -24,7 +26,7 @@ def command(source: str, output: str, force: bool, parameters: dict[str, int], d
     \b
     .jsonl  native JSON lines: readable, and the whole trace
     .npz    native numpy columns: compact, and the whole trace
-    .csv    minimalloc instance: the lifetimes of one device
+    .csv    minimalloc instance: the lifetimes of one device, nothing else
 
     \b
     Example:
@@ -38,3 +40,5 @@ def command(source: str, output: str, force: bool, parameters: dict[str, int], d
     trace = open_trace(source, parameters)
     with progress(f"writing {output}"):
         write_atomically(output, encode(trace, device), force)
+    if (lost := LOSES.get(Path(output).suffix.lower())) is not None:
+        click.echo(f"note: {one_line(output)} {lost}", err=True)

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
+from lifecycle_sim.cli.endings import Exit
 from lifecycle_sim.cli.options import capacity_option, device_option, output_options, parameter_option
 from lifecycle_sim.cli.progress import progress
 from lifecycle_sim.cli.source import open_trace
 from lifecycle_sim.output.atomic import refuse_to_overwrite
+from lifecycle_sim.output.verdict import verdict
 from lifecycle_sim.replay import DeviceReplay, replay
 from lifecycle_sim.replay.grouping import BY
 
@@ -26,7 +28,9 @@ SUFFIXES = (".png", ".svg", ".pdf")
 @capacity_option
 @parameter_option
 @device_option
+@click.pass_context
 def command(
+    ctx: click.Context,
     source: str,
     output: str,
     force: bool,
@@ -39,7 +43,7 @@ def command(
     """Draw SOURCE: its level over events, live intervals, composition at the peak, or sizes × spans.
 
     The figure shows one device: the one with the highest peak, unless --device names another. Its format is that of the file's suffix:
-    .png, .svg or .pdf.
+    .png, .svg or .pdf. With --capacity the exit code is 1 if it does not surely fit; the figure is drawn all the same.
 
     \b
     Example:
@@ -54,7 +58,10 @@ def command(
     refuse_to_overwrite(output, force)
     trace = open_trace(source, parameters)
     with progress(f"drawing {output}"):
-        draw(replay(trace, device), kind, by, capacity, output, force)
+        replayed = replay(trace, device)
+        draw(replayed, kind, by, capacity, output, force)
+    if capacity is not None and verdict(replayed, capacity).fits is not True:
+        ctx.exit(Exit.NO)
 
 
 def draw(replayed: DeviceReplay, kind: str, by: str | None, capacity: int | None, output: str, force: bool) -> None:

@@ -56,7 +56,9 @@ def open_scenario(source: str, parameters: dict[str, int]) -> Program:
     try:
         text = _standard_input().read(LARGEST + 1).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"standard input is not UTF-8 text (byte {error.start:,}), so it is no scenario") from None
+        raise InputError(
+            f"standard input is not UTF-8 text (byte {error.start:,}), so it is no scenario: if it is a recording, use peak"
+        ) from None
     return load_scenario(text + "\n", parameters)
 
 
@@ -66,18 +68,6 @@ def replays(trace: Trace, device: str | None) -> tuple[DeviceReplay, ...]:
 
     with progress("replaying"):
         return replay_all(trace) if device is None else (replay(trace, device),)
-
-
-def the_only(replayed: tuple[DeviceReplay, ...], why: str) -> DeviceReplay:
-    """Return the one device of *replayed*.
-
-    Raises:
-        UsageError: there are several, and none was chosen.
-    """
-    if len(replayed) > 1:
-        names = ", ".join(each.device for each in replayed)
-        raise click.UsageError(f"{why} needs one device: add --device, one of {names}")
-    return replayed[0]
 
 
 def is_scenario(source: str) -> bool:

@@ -69,4 +69,9 @@ def _minimalloc(trace: Trace, device: str | int | None) -> bytes:
     return write_minimalloc(replay(trace, device))
 
 
+LOSES = {
+    ".csv": "holds sizes and lifetimes alone: read again its bytes are payload, simulated, from a start of 0, without stacks and segments",
+}
+"""What a file of a suffix does not keep of a trace."""
+
 _ENCODERS: dict[str, Callable[[Trace, str | int | None], bytes]] = {".jsonl": _jsonl, ".npz": _npz, ".csv": _minimalloc}
