@@ -205,6 +205,16 @@ def test_a_scenario_runs_with_its_parameters_and_its_capacity_is_a_verdict(run, 
     assert "frees before allocs" in text
 
 
+def test_of_very_many_problems_the_first_are_told(run, tmp_path):
+    path = tmp_path / "wrong.toml"
+    path.write_text("".join(f'[[event]]\nat = {i}\nalloc = "x{i}"\nsize = "4G"\n' for i in range(150)))
+    result = run("run", path)
+    assert result.exit_code == Exit.BAD_INPUT
+    lines = result.stderr.splitlines()
+    assert len(lines) == 101
+    assert lines[-1] == "error: and 50 more problems like these"
+
+
 def test_parameters_need_a_scenario(run, recording):
     result = run("peak", recording, "--param", "batch=4")
     assert result.exit_code == Exit.BAD_INPUT
