@@ -24,8 +24,8 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/.test
-	$(BIN)/ruff format --check lifecycle_sim tests benchmarks
-	$(BIN)/ruff check lifecycle_sim tests benchmarks
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -1,3 +1,117 @@
-"""Replay memory lifecycles: who holds the peak, what is steady, what drifts, what would fit."""
+"""Replay memory lifecycles: who holds the peak, what is steady, what drifts, what would fit.
+
+The public names below are imported when they are first asked for::
+
+    import lifecycle_sim as ls
+
+    trace = ls.read_trace("snapshot.pickle")
+    for replayed in ls.replay_all(trace):
+        print(replayed.peak, ls.attribute(replayed).shares[0])
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import lifecycle_sim.output.figures as figures
+    from lifecycle_sim.errors import (
+        InputError,
+        LifecycleError,
+        MissingExtraError,
+        OutputExistsError,
+        ScenarioError,
+        SnapshotError,
+        TraceFormatError,
+        TraceInvariantError,
+        UnitError,
+        UnsafePickleError,
+    )
+    from lifecycle_sim.events import DeviceTrace, Events, Trace
+    from lifecycle_sim.events.check import Finding, check
+    from lifecycle_sim.output.exports import write
+    from lifecycle_sim.output.summary import summarise
+    from lifecycle_sim.output.verdict import Verdict, verdict
+    from lifecycle_sim.program.engine import run
+    from lifecycle_sim.program.graph import Program
+    from lifecycle_sim.program.scenario import load_scenario, run_scenario
+    from lifecycle_sim.replay import DeviceReplay, Lifetimes, Peak, Timeline, replay_all
+    from lifecycle_sim.replay import replay as replay_device
+    from lifecycle_sim.replay.attribution import Attribution, attribute
+    from lifecycle_sim.replay.steady import SteadyState, steady_state
+    from lifecycle_sim.sources.detect import read_trace
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Attribution",
+    "DeviceReplay",
+    "DeviceTrace",
+    "Events",
+    "Finding",
+    "InputError",
+    "LifecycleError",
+    "Lifetimes",
+    "MissingExtraError",
+    "OutputExistsError",
+    "Peak",
+    "Program",
+    "ScenarioError",
+    "SnapshotError",
+    "SteadyState",
+    "Timeline",
+    "Trace",
+    "TraceFormatError",
+    "TraceInvariantError",
+    "UnitError",
+    "UnsafePickleError",
+    "Verdict",
+    "attribute",
+    "check",
+    "figures",
+    "load_scenario",
+    "read_trace",
+    "replay_all",
+    "replay_device",
+    "run",
+    "run_scenario",
+    "steady_state",
+    "summarise",
+    "verdict",
+    "write",
+]
+
+_HOMES = {
+    "errors": "InputError LifecycleError MissingExtraError OutputExistsError ScenarioError SnapshotError TraceFormatError "
+    "TraceInvariantError UnitError UnsafePickleError",
+    "events": "DeviceTrace Events Trace",
+    "events.check": "Finding check",
+    "output.exports": "write",
+    "output.summary": "summarise",
+    "output.verdict": "Verdict verdict",
+    "program.engine": "run",
+    "program.graph": "Program",
+    "program.scenario": "load_scenario run_scenario",
+    "replay": "DeviceReplay Lifetimes Peak Timeline replay_all",
+    "replay.attribution": "Attribution attribute",
+    "replay.steady": "SteadyState steady_state",
+    "sources.detect": "read_trace",
+}
+_HOME_OF = {name: (f"lifecycle_sim.{home}", name) for home, names in _HOMES.items() for name in names.split()}
+_HOME_OF["replay_device"] = ("lifecycle_sim.replay", "replay")  # ``lifecycle_sim.replay`` is the package
+
+
+def __getattr__(name: str) -> Any:
+    if name == "figures":
+        return importlib.import_module("lifecycle_sim.output.figures")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home, own_name = _HOME_OF[name]
+    value = getattr(importlib.import_module(home), own_name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,4 +3,4 @@
 from lifecycle_sim.cli import main
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="lifecycle-sim")

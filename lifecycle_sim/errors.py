@@ -45,6 +45,17 @@ class UnitError(InputError):
     """A size or duration without a unit, or with one that is not known."""
 
 
+class OutputExistsError(LifecycleError, FileExistsError):
+    """A file that would have been written over; nothing was written."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path} exists already and was left as it is: choose another name, or say force to replace it")
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class MissingExtraError(LifecycleError, ImportError):
     """A feature that needs an optional package which is not installed."""
 

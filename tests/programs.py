@@ -47,6 +47,23 @@ def programs(draw: st.DrawFn, most: int = 40, places: int = PLACES) -> list[Act]
     return acts
 
 
+@st.composite
+def overlapping_programs(draw: st.DrawFn, most: int = 40) -> list[Act]:
+    """Programs whose storages begin anywhere and are of any width, so that addresses are reused in part."""
+    live: dict[int, int] = {}
+    acts: list[Act] = []
+    for _ in range(draw(st.integers(0, most))):
+        start, width = draw(st.integers(0, PLACES - 1)), draw(st.integers(1, 4))
+        begin, end = BASE + PLACE * start, BASE + PLACE * min(start + width, PLACES)
+        in_the_way = [address for address, size in live.items() if address < end and begin < address + size]
+        if in_the_way:
+            acts.append(Act(Kind.FREE, in_the_way[0], live.pop(in_the_way[0])))
+        else:
+            live[begin] = end - begin - draw(st.integers(0, PLACE - 1))
+            acts.append(Act(Kind.ALLOC, begin, live[begin]))
+    return acts
+
+
 def live_after(acts: Sequence[Act]) -> dict[int, int]:
     """The live storages after *acts*, by a plain walk."""
     live: dict[int, int] = {}
@@ -67,8 +84,16 @@ def true_levels(acts: Sequence[Act]) -> list[int]:
 
 
 def final_state(live: dict[int, int], places: int = PLACES) -> MemoryState:
-    """One segment that holds *live*, each storage in its own place."""
-    rows = [(BASE + PLACE * i, live.get(BASE + PLACE * i)) for i in range(places)]
+    """One segment that holds *live* in blocks of whole places, with the rest inactive."""
+    end = BASE + PLACE * places
+    rows: list[tuple[int, int, int | None]] = []
+    at = BASE
+    for address, size in [*sorted(live.items()), (end, 0)]:
+        if address > at:
+            rows.append((at, address - at, None))
+        at = address + PLACE * -(-size // PLACE)
+        if size:
+            rows.append((address, at - address, size))
     n = len(rows)
     return MemoryState(
         Segments(
@@ -77,8 +102,9 @@ def final_state(live: dict[int, int], places: int = PLACES) -> MemoryState:
             requested=np.full(1, -1), stack=np.full(1, -1, np.int32),
         ),
         Blocks(
-            segment=np.zeros(n, np.int32), address=np.array([a for a, _ in rows]), size=np.full(n, PLACE),
-            requested=np.array([size or 0 for _, size in rows]), state=np.array([size is not None for _, size in rows], np.uint8),
+            segment=np.zeros(n, np.int32), address=np.array([address for address, _, _ in rows]),
+            size=np.array([size for _, size, _ in rows]), requested=np.array([requested or 0 for *_, requested in rows]),
+            state=np.array([requested is not None for *_, requested in rows], np.uint8),
             stack=np.full(n, -1, np.int32), category=np.zeros(n, np.uint8),
         ),
     )  # fmt: skip

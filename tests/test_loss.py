@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from lifecycle_sim.events import Blocks, Kind, MemoryState, Segments
 from lifecycle_sim.replay import replay
-from tests.programs import BASE, PLACE, PLACES, Act, final_state, live_after, programs, record, true_levels
+from tests.programs import BASE, PLACE, PLACES, Act, final_state, live_after, overlapping_programs, programs, record, true_levels
 
 
-@given(programs(), st.data())
+@given(st.one_of(programs(), overlapping_programs()), st.data())
 def test_the_truth_of_a_run_with_one_gap_lies_in_the_bounds(acts: list[Act], data: st.DataObject) -> None:
     off = data.draw(st.integers(0, len(acts)))
     on = data.draw(st.integers(off, len(acts)))
@@ -22,11 +22,55 @@ def test_the_truth_of_a_run_with_one_gap_lies_in_the_bounds(acts: list[Act], dat
     assert replayed.peak.upper is not None
     assert replayed.peak.upper >= max(truth)
     assert replayed.peak.lower <= replayed.peak.size <= replayed.peak.upper
+    assert replayed.start_bounds[0] <= 0 <= replayed.start_bounds[1]
     recorded = truth[: off + 1] + truth[on + 1 :]
     found = replayed.identified_lifetimes()
     for low, true, high in zip(found.lower_levels().tolist(), recorded, found.upper_levels().tolist(), strict=True):
         assert low <= true <= high
     assert not replayed.peak.exact
+
+
+@given(overlapping_programs(), st.data())
+def test_a_window_without_loss_has_nothing_to_settle(acts: list[Act], data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(acts)))
+    replayed = replay(record(acts[start:], final_state(live_after(acts))))
+    assert not replayed.gaps
+    assert replayed.timeline.levels.tolist() == true_levels(acts)[start:]
+
+
+@given(overlapping_programs(), st.integers(0, 40), st.integers(0, 40))
+def test_what_overlaps_cannot_both_be_older(acts: list[Act], off: int, on: int) -> None:
+    """Every pair is looked at: what is still taken to be older than the window overlaps nothing while it lives."""
+    kept = acts[: min(off, on)] + acts[max(off, on) :]
+    found = replay(record(kept, final_state(live_after(acts)))).identified_lifetimes()
+    end = found.address + found.size
+    for old in np.flatnonzero(found.alloc_earliest < 0).tolist():
+        others = (found.address < end[old]) & (found.address[old] < end) & (found.alloc_latest < found.free_earliest[old])
+        others &= ~found.lost_alloc & (np.arange(len(found)) != old) & (found.alloc_earliest >= 0)
+        assert not others.any()
+
+
+def test_an_address_in_use_tells_that_a_storage_is_not_older_than_the_window() -> None:
+    """
+    ::
+
+        event       0      1     2     3
+        A [0, 2)   +20    -20
+        B [1, 3)                      -20     not before 1, for A was there
+    """
+    a, b, size = BASE, BASE + PLACE, 2 * PLACE
+    acts = [Act(Kind.ALLOC, a, size), Act(Kind.FREE, a, size), Act(Kind.ALLOC, BASE + 6 * PLACE, 5), Act(Kind.FREE, b, size)]
+    replayed = replay(record(acts, final_state({BASE + 6 * PLACE: 5})))
+    assert {assumption.code: assumption.size for assumption in replayed.assumptions} == {"gap": None, "lost_alloc": size}
+    assert (replayed.gaps[0].first, replayed.gaps[0].last) == (1, 3)
+    assert replayed.timeline.start == 0
+
+
+def test_of_two_unseen_storages_on_the_same_addresses_one_came_later() -> None:
+    acts = [Act(Kind.FREE, BASE, 2 * PLACE), Act(Kind.FREE, BASE + PLACE, PLACE), Act(Kind.FREE, BASE + 3 * PLACE, 7)]
+    replayed = replay(record(acts, final_state({})))
+    assert [(gap.first, gap.last) for gap in replayed.gaps] == [(1, 1)]
+    assert replayed.timeline.start == 2 * PLACE + 7
 
 
 @given(programs(), st.sets(st.integers(0, 39), max_size=5))

@@ -1,1 +1,73 @@
-"""cli."""
+"""The command ``lifecycle-sim``: one thin file for each command, which parses, calls and prints.
+
+A command's file is imported when the command is called for, so that ``lifecycle-sim --help`` starts without numpy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import sys
+from typing import Any
+
+import click
+
+from lifecycle_sim import __version__
+from lifecycle_sim.cli.endings import ended_clearly
+
+COMMANDS = {
+    "peak": "Exact peak: who holds it, what is steady, what had to be assumed.",
+    "timeline": "The level over events, and the peak of each stream or range.",
+    "lifetimes": "The largest, longest, leaked or temporary storages.",
+    "run": "Run a scenario: peak, steady state and the static table side by side.",
+    "check": "Whether a recording contradicts itself, and what it lost.",
+    "plot": "Draw a timeline, lifecycle chart, composition or size × span chart.",
+    "convert": "Write a trace in another format.",
+}
+
+
+class Commands(click.Group):
+    """The commands by name, each imported when it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, in the order in which a newcomer needs them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return the command *cmd_name*, None if there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"lifecycle_sim.cli.{cmd_name}").command
+        return command if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the chosen command; every way in which it can fail becomes an exit code and lines on stderr."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter still gets the answer
+        with ended_clearly(ctx):
+            return super().invoke(ctx)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 yes, 1 answered no, 2 wrong usage, 3 bad input, 4 a package is missing.",
+)
+@click.version_option(__version__, prog_name="lifecycle-sim")
+@click.option("--traceback", is_flag=True, help="Show where an internal error happened.")
+def main(traceback: bool) -> None:
+    """Replay memory lifecycles: who holds the peak, what is steady, what drifts, what would fit.
+
+    SOURCE is a recording in any known format (CUDA memory snapshot, profiler trace, memory timeline, minimalloc CSV, native JSONL
+    or npz; plain or gzip), a scenario (.toml), or - for standard input.
+
+    \b
+    Example:
+      lifecycle-sim peak snapshot.pickle
+    """

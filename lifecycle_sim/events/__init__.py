@@ -1,5 +1,6 @@
 """What happened: event kinds, stacks, the Trace, and its checks."""
 
+from lifecycle_sim.events.check import Finding, check, check_structure
 from lifecycle_sim.events.kinds import Basis, BlockState, Category, Clock, Evidence, Kind
 from lifecycle_sim.events.stacks import NO_STACK, Frame, StackBuilder, StackTable
 from lifecycle_sim.events.trace import (
@@ -26,6 +27,7 @@ __all__ = [
     "DeviceTrace",
     "Events",
     "Evidence",
+    "Finding",
     "Frame",
     "Kind",
     "MemoryState",
@@ -34,4 +36,6 @@ __all__ = [
     "StackBuilder",
     "StackTable",
     "Trace",
+    "check",
+    "check_structure",
 ]

@@ -6,7 +6,8 @@ from enum import IntEnum, StrEnum
 
 
 class Kind(IntEnum):
-    """What an event did. The names are PyTorch's trace actions in capitals; ``FREE``, ``SHARE`` and ``RELEASE`` are added.
+    """What an event did. The names are PyTorch's trace actions in capitals; ``FREE``, ``SHARE``, ``RELEASE`` and ``OTHER`` are
+    added.
 
     Only five kinds change a level: ``ALLOC`` adds the size to requested bytes; ``FREE`` or ``FREE_COMPLETED`` takes it away;
     the ``SEGMENT_*`` kinds change reserved bytes.
@@ -33,6 +34,8 @@ class Kind(IntEnum):
     """A further name for a live storage; adds no bytes."""
     RELEASE = 12
     """A name of a storage went away while others remain; frees no bytes."""
+    OTHER = 13
+    """An action that this version does not know. It changes no level; the row is kept so that indices stay those of the file."""
 
 
 class Category(IntEnum):

@@ -1,8 +1,36 @@
 """What a Trace means: live intervals, timelines, peaks, owners and steady states. numpy only."""
 
+from lifecycle_sim.replay.attribution import Attribution, Share, attribute, levels_by
 from lifecycle_sim.replay.device import DeviceReplay, Reconciliation, replay, replay_all
+from lifecycle_sim.replay.grouping import BY, Grouping, group
+from lifecycle_sim.replay.lifespans import Cell, Lifespans, Total, lifespans
 from lifecycle_sim.replay.lifetimes import Lifetimes
 from lifecycle_sim.replay.loss import Gap
+from lifecycle_sim.replay.steady import Drift, SteadyState, Step, steady_state
 from lifecycle_sim.replay.timeline import Peak, Timeline
 
-__all__ = ["DeviceReplay", "Gap", "Lifetimes", "Peak", "Reconciliation", "Timeline", "replay", "replay_all"]
+__all__ = [
+    "BY",
+    "Attribution",
+    "Cell",
+    "DeviceReplay",
+    "Drift",
+    "Gap",
+    "Grouping",
+    "Lifespans",
+    "Lifetimes",
+    "Peak",
+    "Reconciliation",
+    "Share",
+    "SteadyState",
+    "Step",
+    "Timeline",
+    "Total",
+    "attribute",
+    "group",
+    "levels_by",
+    "lifespans",
+    "replay",
+    "replay_all",
+    "steady_state",
+]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lifecycle_sim.display import Shown
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Assumption, Clock, DeviceTrace, Kind, Span, Trace
 from lifecycle_sim.replay.assumptions import assumptions_of
@@ -13,6 +14,7 @@ from lifecycle_sim.replay.lifetimes import Lifetimes, lifetimes
 from lifecycle_sim.replay.loss import Gap
 from lifecycle_sim.replay.pairing import release_kinds
 from lifecycle_sim.replay.timeline import Peak, Timeline, accumulate_levels
+from lifecycle_sim.units import format_exact
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Reconciliation:
 
 
 @dataclass(frozen=True, eq=False)
-class DeviceReplay:
+class DeviceReplay(Shown):
     """What the events of one device mean.
 
     Attributes:
@@ -80,6 +82,27 @@ class DeviceReplay:
             f"DeviceReplay({self.device!r}, {len(self.recorded.events):,} events, "
             f"peak {peak.size:,} B {self.timeline.basis} at event {peak.event}{bounds}, {len(self.assumptions)} assumptions)"
         )
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what a notebook shows: device, levels, and each assumption in a line of its own."""
+        told = [("device", self.device), *self.timeline.facts()]
+        if not self.peak.exact:
+            upper = "unknown" if self.peak.upper is None else format_exact(self.peak.upper)
+            told.insert(2, ("bounds", f"{format_exact(self.peak.lower)} to {upper}"))
+        if self.reserved is not None:
+            told.append(("reserved peak", format_exact(self.reserved.peak_size)))
+        if self.reconciliation.difference is not None:
+            told.append(("replayed end − recorded end", format_exact(self.reconciliation.difference)))
+        return told + [("assumed", f"{each.count:,}: {each.text}") for each in self.assumptions]
+
+    @property
+    def start_bounds(self) -> tuple[int, int]:
+        """The least and the greatest level before the first event that the recording allows; equal where it is certain."""
+        if self.lifetimes is None or not self.gaps:
+            return self.timeline.start, self.timeline.start
+        found = self.lifetimes
+        surely, maybe = found.alloc_latest < 0, found.alloc_earliest < 0
+        return self.unidentified + int(found.size[surely].sum(dtype=object)), self.unidentified + int(found.size[maybe].sum(dtype=object))
 
     def time_of(self, event: int) -> int | None:
         """Return the time of *event* in the trace's clock, None if there is no clock or the event is -1."""

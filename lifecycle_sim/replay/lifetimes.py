@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from lifecycle_sim.events import NO_LABEL, NO_STACK, DeviceTrace, Kind
 from lifecycle_sim.events.trace import Bool, Int32, Int64, UInt8
 from lifecycle_sim.replay.loss import Bounds, Gap, bound, find_gaps
+from lifecycle_sim.replay.overlap import settle_by_overlap
 from lifecycle_sim.replay.pairing import BEFORE_WINDOW, Pairing, pair
 from lifecycle_sim.replay.timeline import levels_of_intervals
 
@@ -87,8 +88,9 @@ class Lifetimes:
 def lifetimes(trace: DeviceTrace) -> tuple[Lifetimes, tuple[Gap, ...]]:
     """Return the live intervals of *trace*, anchored on its final state where there is one, and the gaps found on the way."""
     pairing = pair(trace)
-    gaps = find_gaps(pairing, trace.events.time)
     columns = _describe(trace, pairing)
+    pairing = settle_by_overlap(trace, pairing, columns["address"], columns["size"])
+    gaps = find_gaps(pairing, trace.events.time)
     bounds = bound(pairing, gaps, trace, columns["address"])
     order = np.lexsort((columns["address"], bounds.alloc))
     in_order: dict[str, Any] = {name: column[order] for name, column in columns.items()} | _bounds_in_order(bounds, order)

@@ -65,44 +65,54 @@ def _states_of_live_blocks(trace: DeviceTrace) -> tuple[BlockState, ...]:
 
 def pair(trace: DeviceTrace) -> Pairing:
     """Pair the allocations and frees of *trace*, and both with the blocks that are live in its final state."""
-    events, n = trace.events, len(trace.events)
-    is_free = np.isin(events.kind, release_kinds(trace))
-    chosen = np.flatnonzero(is_free | (events.kind == Kind.ALLOC))
-    final = trace.final
-    live = np.empty(0, np.int64) if final is None else np.flatnonzero(np.isin(final.blocks.state, _states_of_live_blocks(trace)))
+    n = len(trace.events)
+    address, event, size, ends, block = _histories(trace)
 
-    # One table of all that is said of each address, by address and then by event; what is live at the end counts as a free at n.
-    address = np.concatenate([events.address[chosen], final.blocks.address[live] if final is not None else live])
-    event = np.concatenate([chosen, np.full(len(live), n)])
-    size = np.concatenate([events.size[chosen], final.blocks.requested[live] if final is not None else live])
-    ends = np.concatenate([is_free[chosen], np.ones(len(live), bool)])
-    block = np.concatenate([np.full(len(chosen), -1), live])
-    order = np.argsort(address, kind="stable")
-    address, event, size, ends, block = address[order], event[order], size[order], ends[order], block[order]
-
-    joined = np.zeros(len(address) + 1, bool)  # joined[i]: row i continues the history of row i - 1's address
-    joined[1:-1] = address[1:] == address[:-1]
-    before, after = joined[:-1], joined[1:]
-    previous = np.where(before, np.concatenate([[0], event[:-1]]), BEFORE_WINDOW)
-    following = np.where(after, np.concatenate([event[1:], [0]]), n)
-    pairs_with_next = np.zeros(len(address), bool)
-    pairs_with_next[:-1] = after[:-1] & ~ends[:-1] & ends[1:] & (size[:-1] == size[1:])
-    paired_end = np.concatenate([[False], pairs_with_next[:-1]])
+    continues = np.zeros(len(address) + 1, bool)  # continues[i]: row i goes on with the address of row i - 1
+    np.equal(address[1:], address[:-1], out=continues[1:-1])
+    pairs_with_next = np.zeros(len(address) + 1, bool)
+    pairs_with_next[1:-1] = continues[1:-1] & (ends[1:] > ends[:-1]) & (size[1:] == size[:-1])
 
     births = np.flatnonzero(~ends)
-    paired = pairs_with_next[births]
-    partner = np.minimum(births + 1, len(address) - 1)
-    lost_free = ~paired & (after[births] | (final is not None))  # what nothing contradicts stays live to the end
-    orphans = np.flatnonzero(ends & ~paired_end)
-    known_before = np.where(before[orphans], previous[orphans] + 1, BEFORE_WINDOW)
+    paired = pairs_with_next[births + 1]
+    free_first = np.where(paired, event.take(births + 1, mode="clip"), n)
+    free_last = free_first.copy()
+    unpaired = births[~paired]
+    goes_on = continues[unpaired + 1]
+    free_last[~paired] = np.where(goes_on, event.take(unpaired + 1, mode="clip"), n)
+    lost_free = np.zeros(len(births), bool)
+    lost_free[~paired] = goes_on | (trace.final is not None)  # what nothing contradicts stays live to the end
+    free_first[lost_free] = event[births[lost_free]] + 1
 
+    orphans = np.flatnonzero(ends & ~pairs_with_next[:-1])
+    seen_before = continues[orphans]
+    end = event[orphans]
     return Pairing(
-        source_event=np.concatenate([event[births], np.where(event[orphans] < n, event[orphans], -1)]),
-        source_block=np.concatenate([np.where(paired, block[partner], -1), block[orphans]]),
-        alloc_first=np.concatenate([event[births], known_before]),
-        alloc_last=np.concatenate([event[births], np.where(before[orphans], event[orphans], BEFORE_WINDOW)]),
-        free_first=np.concatenate([np.where(lost_free, event[births] + 1, following[births]), event[orphans]]),
-        free_last=np.concatenate([following[births], event[orphans]]),
-        lost_alloc=np.concatenate([np.zeros(len(births), bool), before[orphans]]),
+        source_event=np.concatenate([event[births], np.where(end < n, end, -1)]),
+        source_block=np.concatenate([np.where(paired, block.take(births + 1, mode="clip"), -1), block[orphans]]),
+        alloc_first=np.concatenate([event[births], np.where(seen_before, event.take(orphans - 1, mode="clip") + 1, BEFORE_WINDOW)]),
+        alloc_last=np.concatenate([event[births], np.where(seen_before, end, BEFORE_WINDOW)]),
+        free_first=np.concatenate([free_first, end]),
+        free_last=np.concatenate([free_last, end]),
+        lost_alloc=np.concatenate([np.zeros(len(births), bool), seen_before]),
         lost_free=np.concatenate([lost_free, np.zeros(len(orphans), bool)]),
     )
+
+
+def _histories(trace: DeviceTrace) -> tuple[Int64, Int64, Int64, Bool, Int64]:
+    """All that is said of each address, by address and then by event: address, event, size, whether it ends a live interval, block.
+
+    What is live in the final state ends at n, and has the number of its block; the others have -1.
+    """
+    events, final = trace.events, trace.final
+    is_free = np.isin(events.kind, release_kinds(trace))
+    chosen = np.flatnonzero(is_free | (events.kind == Kind.ALLOC))
+    address, size, ends = events.address[chosen], events.size[chosen], is_free[chosen]
+    block = np.full(len(chosen), -1)
+    if final is not None:
+        live = np.flatnonzero(np.isin(final.blocks.state, _states_of_live_blocks(trace)))
+        address, size = np.concatenate([address, final.blocks.address[live]]), np.concatenate([size, final.blocks.requested[live]])
+        ends, block = np.concatenate([ends, np.ones(len(live), bool)]), np.concatenate([block, live])
+        chosen = np.concatenate([chosen, np.full(len(live), len(events))])
+    order = np.argsort(address, kind="stable")
+    return address[order], chosen[order], size[order], ends[order], block[order]

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lifecycle_sim.display import Shown
 from lifecycle_sim.events import Basis, Evidence
 from lifecycle_sim.events.trace import Int64
+from lifecycle_sim.units import format_exact
 
 EXACT_IN_INT64 = 2**62
 
@@ -40,7 +42,7 @@ class Peak:
 
 
 @dataclass(frozen=True, eq=False)
-class Timeline:
+class Timeline(Shown):
     """A level over the events of one device.
 
     Attributes:
@@ -59,6 +61,17 @@ class Timeline:
 
     def __repr__(self) -> str:
         return f"Timeline({len(self):,} events, {self.start:,} B → {self.end:,} B, peak {self.peak_size:,} B {self.basis}, {self.evidence})"
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what a notebook shows."""
+        where = "before the first event" if self.peak_event < 0 else f"after event {self.peak_event:,}"
+        return [
+            ("peak", f"{format_exact(self.peak_size)} {where}"),
+            ("start", format_exact(self.start)),
+            ("end", format_exact(self.end)),
+            ("bytes", f"{self.basis}, {self.evidence}"),
+            ("events", f"{len(self):,}"),
+        ]
 
     @property
     def start(self) -> int:

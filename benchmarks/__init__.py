@@ -1,0 +1,1 @@
+"""Speed and memory, stated as ratios within one run."""

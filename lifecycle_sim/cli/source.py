@@ -1,0 +1,122 @@
+"""Opens what a command was asked about: a recording of any format, or a scenario, which is run first."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from lifecycle_sim.cli.progress import progress
+from lifecycle_sim.errors import InputError
+
+if TYPE_CHECKING:
+    from lifecycle_sim.events import Trace
+    from lifecycle_sim.program.graph import Program
+    from lifecycle_sim.replay import DeviceReplay
+
+SLOW_TO_READ = 128 * 2**20
+HEAD = 4096
+
+_TOML = re.compile(
+    rb"""(?:[ \t]*(?:\#[^\n]*)?\r?\n)*[ \t]*(?:\[\[?[ \t]*[A-Za-z_"'][^\]\n,{}]*\]\]?[ \t]*(?:\#|\r?\n|$)|[A-Za-z_][\w.-]*[ \t]*=)"""
+)
+
+
+def open_trace(source: str, parameters: dict[str, int]) -> Trace:
+    """Read the trace that *source* names; a scenario is run with *parameters*."""
+    if not is_scenario(source):
+        if parameters:
+            raise InputError(f"{source}: only a scenario has parameters, and this is a recording: leave --param out")
+        from lifecycle_sim.sources.detect import read_trace
+
+        with progress(f"reading {name_of(source)}", at_once=_is_slow(source)):
+            return read_trace(source)
+    program = open_scenario(source, parameters)
+    from lifecycle_sim.program.engine import run
+
+    with progress(f"running {name_of(source)}"):
+        return run(program)
+
+
+def open_scenario(source: str, parameters: dict[str, int]) -> Program:
+    """Load the scenario that *source* names; ``-`` is standard input.
+
+    Raises:
+        ScenarioError: it is none, or has problems.
+    """
+    from lifecycle_sim.program.scenario import load_scenario
+
+    if source != "-":
+        return load_scenario(source, parameters)
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"standard input is not UTF-8 text (byte {error.start:,}), so it is no scenario") from None
+    return load_scenario(text + "\n", parameters)
+
+
+def replays(trace: Trace, device: str | None) -> tuple[DeviceReplay, ...]:
+    """Replay the device that was asked for, or all of them."""
+    from lifecycle_sim.replay import replay, replay_all
+
+    with progress("replaying"):
+        return replay_all(trace) if device is None else (replay(trace, device),)
+
+
+def the_only(replayed: tuple[DeviceReplay, ...], why: str) -> DeviceReplay:
+    """Return the one device of *replayed*.
+
+    Raises:
+        UsageError: there are several, and none was chosen.
+    """
+    if len(replayed) > 1:
+        names = ", ".join(each.device for each in replayed)
+        raise click.UsageError(f"{why} needs one device: add --device, one of {names}")
+    return replayed[0]
+
+
+def is_scenario(source: str) -> bool:
+    """Whether *source* is a scenario, by its suffix ``.toml`` or else by how its content begins."""
+    if source.lower().endswith(".toml"):
+        return True
+    return _TOML.match(_head(source)) is not None
+
+
+def name_of(source: str) -> str:
+    """What messages call *source*."""
+    return "standard input" if source == "-" else source
+
+
+def parameters_of(given: Iterable[str]) -> dict[str, int]:
+    """Read ``name=value`` pairs.
+
+    Raises:
+        BadParameter: one is not of that form, its value is no integer, or a name comes twice.
+    """
+    values: dict[str, int] = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        name = name.strip()
+        if not equals or not name or re.fullmatch(r"\s*[+-]?[0-9](?:_?[0-9])*\s*", value) is None or len(value) > 40:
+            raise click.BadParameter(f"{pair!r} is not of the form name=integer, such as batch=4", param_hint="--param")
+        if name in values:
+            raise click.BadParameter(f"{name!r} is given twice", param_hint="--param")
+        values[name] = int(value)
+    return values
+
+
+def _head(source: str) -> bytes:
+    if source == "-":
+        return sys.stdin.buffer.peek(HEAD)[:HEAD] if hasattr(sys.stdin.buffer, "peek") else b""
+    if not os.path.isfile(source):
+        return b""
+    with open(source, "rb") as file:
+        return file.read(HEAD)
+
+
+def _is_slow(source: str) -> bool:
+    return source != "-" and os.path.isfile(source) and os.path.getsize(source) > SLOW_TO_READ

@@ -1,0 +1,123 @@
+"""Tables for people, made from the summary records: what a command prints without ``--json``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import IO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Column, Table
+from rich.text import Text
+
+from lifecycle_sim.output.printable import one_line, shown
+from lifecycle_sim.output.summary import Record
+from lifecycle_sim.units import format_bytes, format_duration, format_exact
+
+PIPED_WIDTH = 100
+NARROWEST = 60
+WIDEST = 140
+
+
+def print_tables(parts: Iterable[RenderableType], file: IO[str] | None = None) -> None:
+    """Print *parts* to *file*, by default standard output: in colour and at the terminal's width on a terminal, else plain.
+
+    A pipe gets ``COLUMNS`` characters a line where that is set, else 100.
+    """
+    out = sys.stdout if file is None else file
+    console = Console(file=out, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        columns = os.environ.get("COLUMNS", "")
+        console.width = int(columns) if columns.isdigit() and int(columns) >= NARROWEST else PIPED_WIDTH
+    console.width = min(console.width, WIDEST)
+    with console.capture() as capture:
+        for part in parts:
+            console.print(part)
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]  # one empty line in a row, none at first
+    out.write("\n".join(kept).rstrip() + "\n")
+
+
+def heading(text: str) -> Text:
+    """A heading."""
+    return Text(one_line(text), style="bold")
+
+
+def title(document: Record) -> Text:
+    """The line that says what was read."""
+    source = document["source"]
+    release = f" of PyTorch {source['release']}" if source["release"] else ""
+    return heading(f"{source['name']} · {source['format']}{release} · {source['evidence']}")
+
+
+def facts(pairs: Iterable[tuple[str, str | Text]]) -> RenderableType:
+    """Two columns: a word, and what there is to say of it."""
+    grid = Table.grid(Column(style="cyan", no_wrap=True), Column(overflow="fold"), padding=(0, 2))
+    for name, value in pairs:
+        grid.add_row(name, value if isinstance(value, Text) else Text(value))
+    return Padding(grid, (0, 0, 0, 2))
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], left: Iterable[str] = (), total: bool = False) -> Table:
+    """A table whose columns are aligned to the right except those named in *left*; the last row is a total if *total*."""
+    on_left = set(left)
+    columns = [
+        Column(name, justify="left" if name in on_left else "right", overflow="fold", no_wrap=name not in on_left) for name in headers
+    ]
+    made = Table(*columns, box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    body = list(rows)
+    for number, row in enumerate(body):
+        made.add_row(*(Text(cell) for cell in row), end_section=total and number == len(body) - 2)
+    return made
+
+
+def stacked(*parts: RenderableType | None) -> Group:
+    """The *parts* that are there, with an empty line between them."""
+    there = [part for part in parts if part is not None]
+    return Group(*(item for part in there for item in (part, Text())))
+
+
+def share_of(part: int, whole: int) -> str:
+    """*part* in percent of *whole*."""
+    return f"{100 * part / whole:.1f} %" if whole else "–"
+
+
+def at_event(event: int) -> str:
+    """After which event."""
+    return "before the first event" if event < 0 else f"after event {event:,}"
+
+
+def duration(ticks: int, clock: str) -> str:
+    """A span of time in the trace's clock."""
+    return format_duration(ticks) if clock == "ns" else f"{ticks:,} ticks"
+
+
+def signed(count: int) -> str:
+    """Bytes with their sign."""
+    return f"{'+' if count > 0 else ''}{format_exact(count)}"
+
+
+def handle(stream: int) -> str:
+    """A stream's handle."""
+    return "default" if stream == 0 else hex(stream)
+
+
+__all__ = [
+    "at_event",
+    "duration",
+    "facts",
+    "format_bytes",
+    "format_exact",
+    "handle",
+    "heading",
+    "print_tables",
+    "share_of",
+    "shown",
+    "signed",
+    "stacked",
+    "table",
+    "title",
+]

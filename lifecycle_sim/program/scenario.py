@@ -1,0 +1,272 @@
+"""Scenarios: TOML files that say what a Program is. Every problem is found before anything runs, and all are told at once."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from lifecycle_sim.errors import ScenarioError
+from lifecycle_sim.events import Category, Clock, Kind, Trace
+from lifecycle_sim.program import schema
+from lifecycle_sim.program.check import problems
+from lifecycle_sim.program.engine import run
+from lifecycle_sim.program.expressions import FUNCTIONS, LIMIT, TICK_UNITS, did_you_mean, evaluate
+from lifecycle_sim.program.graph import (
+    DEFAULT_STREAM,
+    Capacity,
+    CapacityMode,
+    InSteps,
+    Lives,
+    Operator,
+    PlannedEvent,
+    Program,
+    SameInstant,
+    Storage,
+)
+from lifecycle_sim.program.places import Lines, Place
+from lifecycle_sim.program.schema import Reader
+from lifecycle_sim.units import BYTE_UNITS, TIME_UNITS
+
+LOOP = "i"
+"""The name that counts the turns of a repeated table, from 0."""
+MOST_ROWS = 1_000_000
+"""The most rows that all repeats of a scenario may make together."""
+
+_CATEGORIES = {category.word: category for category in Category}
+_VERBS = {"alloc": Kind.ALLOC, "free": Kind.FREE, "share": Kind.SHARE}
+_BELONGS = {"as": "share", "size": "alloc", "category": "alloc", "owner": "alloc", "stream": "alloc"}
+_Row = tuple[Place, dict[str, Any]]
+
+
+def run_scenario(scenario: str | PathLike[str], parameters: Mapping[str, int] | None = None) -> Trace:
+    """Load *scenario* and run it: :func:`load_scenario`, then :func:`~lifecycle_sim.program.engine.run`."""
+    return run(load_scenario(scenario, parameters))
+
+
+def load_scenario(scenario: str | PathLike[str], parameters: Mapping[str, int] | None = None) -> Program:
+    """Return the Program that *scenario* describes.
+
+    Args:
+        scenario: path of a TOML file; a text with a line break is taken as the TOML itself.
+        parameters: values that replace those of the scenario's ``[parameters]``.
+
+    Raises:
+        ScenarioError: the scenario cannot be read or has problems; ``problems`` lists all of them.
+    """
+    if isinstance(scenario, str) and "\n" in scenario:
+        return _program(scenario, "scenario", parameters or {})
+    path = Path(scenario)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
+        raise ScenarioError(f"cannot read the scenario {str(path)!r}: {reason}") from None
+    return _program(text, path.name, parameters or {})
+
+
+def _program(text: str, source: str, given: Mapping[str, int]) -> Program:
+    try:
+        document = tomllib.loads(text)
+    except RecursionError:
+        raise ScenarioError(f"{source} is nested too deeply to be a scenario") from None
+    except ValueError as error:
+        raise ScenarioError(f"{source} is not TOML: {error}") from None
+    reader = Reader(Lines(text, document))
+    reader.unknown(document, schema.TOP, Place())
+    names = _parameters(reader, document.get("parameters", {}), given)
+    settings = {key: reader.value(key, document[key], spec, Place(), names) for key, spec in schema.SETTINGS.items() if key in document}
+    rows = {table: list(_rows(reader, document, table, names)) for table in schema.ROWS}
+    storages = []
+    for place, row in rows["storage"]:
+        if "name" in row:
+            storages.append(_storage(reader, place, row))
+            if not row.keys() & {"size", "shares"}:
+                reader.missing(place, "size")
+    events, declared = _events(reader, rows["event"])
+    program = Program(
+        storages=(*storages, *declared),
+        events=tuple(events),
+        operators=tuple(_operators(rows["operator"])),
+        streams=tuple(row["name"] for _, row in rows["stream"] if "name" in row) or (DEFAULT_STREAM,),
+        steps=_steps(reader, document, names),
+        clock=_clock(reader, rows["event"] + rows["operator"]),
+        same_instant=SameInstant(settings.get("same_instant") or SameInstant.FREES_FIRST),
+        capacity=_capacity(reader, document, names),
+        device=settings.get("device") or "device",
+        title=settings.get("title") or "",
+        parameters=names,
+        source=source,
+    )
+    found = reader.problems + ([] if reader.incomplete else problems(program))
+    if found:
+        raise ScenarioError(sorted(dict.fromkeys(found), key=_line_number))
+    return program
+
+
+def _line_number(problem: str) -> int:
+    match = re.match(r"line (\d+)", problem)
+    return int(match[1]) if match else 0
+
+
+def _parameters(reader: Reader, raw: Any, given: Mapping[str, int]) -> dict[str, int]:
+    """Read ``[parameters]``: integers, or expressions over the parameters above them; *given* replaces some."""
+    names: dict[str, int] = {}
+    place = Place("parameters", 0, reader.lines.row("parameters", 1))
+    if not isinstance(raw, dict):
+        reader.problem(Place(), "parameters", "is not a table: write [parameters] with lines such as batch = 4")
+        raw = {}
+    for name, value in raw.items():
+        if not name.isidentifier() or not name.isascii():
+            reader.problem(place, name, f"{name!r} cannot stand in an expression: use letters, digits and _")
+        elif name in (LOOP, *FUNCTIONS, *TICK_UNITS, *BYTE_UNITS, *TIME_UNITS):
+            meaning = "counts repeats" if name == LOOP else "is a function" if name in FUNCTIONS else "is a unit"
+            reader.problem(place, name, f"{name!r} {meaning}: use a longer name")
+        value = given.get(name, value)
+        try:
+            if isinstance(value, bool) or not isinstance(value, int | str):
+                raise ScenarioError(f"{value!r} is not a whole number")
+            names[name] = evaluate(value, names) if isinstance(value, str) else value
+            if abs(names[name]) >= LIMIT:
+                raise ScenarioError(f"{name!r} is 2**63 or more: too large")
+        except ScenarioError as error:
+            names[name] = 1
+            reader.incomplete = True
+            for text in error.problems:
+                reader.problem(place, name, text)
+    for name in given:
+        if name not in raw:
+            known = f": the scenario has {', '.join(raw)}" if raw else ": the scenario has none"
+            reader.problems.append(f"unknown parameter {name!r}{did_you_mean(name, raw) or known}")
+    return names
+
+
+def _rows(reader: Reader, document: Mapping[str, Any], table: str, names: Mapping[str, int]) -> Iterator[_Row]:
+    """Yield the rows of ``[[table]]`` in order, repeats unrolled: neighbours with the same ``repeat`` are one loop's body."""
+    raw = document.get(table, [])
+    if not isinstance(raw, list) or not all(isinstance(row, dict) for row in raw):
+        reader.problem(Place(), table, f"write each one as a table of its own, [[{table}]]")
+        reader.incomplete = True
+        return
+    numbered = [(Place(table, number, reader.lines.row(table, number)), row) for number, row in enumerate(raw, start=1)]
+    made = 0
+    for repeat, group in groupby(numbered, key=lambda item: item[1].get("repeat")):
+        body = list(group)
+        turns = 1 if repeat is None else reader.value("repeat", repeat, schema.REPEAT, body[0][0], names)
+        made += (turns or 0) * len(body)
+        if turns is None or made > MOST_ROWS:
+            if turns is not None:
+                reader.problem(body[0][0], "repeat", f"makes {made:,} rows: at most {MOST_ROWS:,} in all")
+            reader.incomplete = True
+            return
+        told: set[int] = set()
+        for turn in range(turns):
+            scope = names if repeat is None else {**names, LOOP: turn}
+            for place, row in body:
+                here = place if repeat is None else place._replace(turn=turn)
+                before = len(reader.problems)
+                values = reader.table(row, schema.ROWS[table], here, scope)
+                if len(reader.problems) > before and place.row in told:
+                    del reader.problems[before:]
+                elif len(reader.problems) > before:
+                    told.add(place.row)
+                yield here, values
+
+
+def _storage(reader: Reader, place: Place, row: Mapping[str, Any]) -> Storage:
+    if "size" in row and "shares" in row:
+        reader.problem(place, "shares", f"{row['name']!r} has a size of its own too: a further name adds no bytes, leave one of them out")
+    return Storage(
+        name=row["name"],
+        size=row.get("size", 0),
+        category=_CATEGORIES[row.get("category", "unknown")],
+        owner=row.get("owner"),
+        lives=Lives(row.get("lives", Lives.STEP)),
+        shares=row.get("shares"),
+        place=place,
+    )
+
+
+def _events(reader: Reader, rows: Iterable[_Row]) -> tuple[list[PlannedEvent], list[Storage]]:
+    """Return the planned events, and the storages that allocations with a size declare."""
+    events: list[PlannedEvent] = []
+    storages: list[Storage] = []
+    for place, row in rows:
+        verbs = [verb for verb in _VERBS if verb in row]
+        if len(verbs) != 1:
+            if not reader.incomplete:
+                reader.problem(place, "", f"{' and '.join(verbs) or 'no verb'} in one event: give exactly one of {', '.join(_VERBS)}")
+            reader.incomplete = True
+            continue
+        verb = verbs[0]
+        for key, belongs in _BELONGS.items():
+            if key in row and verb != belongs:
+                reader.problem(place, key, f"belongs to {belongs}, not to {verb}: leave it out")
+        if verb == "share" and "as" not in row:
+            reader.problem(place, "", "as is missing: the further name that share gives")
+            reader.incomplete = True
+        if verb == "alloc" and "size" in row:
+            storages.append(_storage(reader, place, {**row, "name": row["alloc"]}))
+        elif verb == "alloc" and ("category" in row or "owner" in row):
+            reader.problem(place, "", "category and owner stand where the size stands: move them there")
+        if "at" in row:
+            stream = row.get("stream", DEFAULT_STREAM)
+            events.append(PlannedEvent(row["at"][0], _VERBS[verb], row[verb], row.get("as"), stream, place))
+    return events, storages
+
+
+def _operators(rows: Iterable[_Row]) -> list[Operator]:
+    lists = ("reads", "writes", "frees", "temporaries", "after")
+    return [
+        Operator(
+            name=row["name"],
+            duration=row.get("duration", (0,))[0],
+            stream=row.get("stream", DEFAULT_STREAM),
+            phase=row.get("phase"),
+            steps=InSteps(row.get("steps", InSteps.ALL)),
+            place=place,
+            **{key: row.get(key, ()) for key in lists},
+        )
+        for place, row in rows
+        if "name" in row
+    ]
+
+
+def _clock(reader: Reader, rows: Iterable[_Row]) -> Clock:
+    """Return what times count; a scenario counts either ticks or nanoseconds."""
+    first: dict[Clock, Place] = {}
+    for place, row in rows:
+        _, clock = row.get("at") or row.get("duration") or (0, Clock.NONE)
+        first.setdefault(clock, place)
+    if Clock.TICKS in first and Clock.NANOSECONDS in first:
+        text = f"counts ticks, but {first[Clock.NANOSECONDS]} counts seconds: give every time a unit such as 'ms', or none"
+        reader.problem(first[Clock.TICKS], "", text)
+    return Clock.NANOSECONDS if Clock.NANOSECONDS in first else Clock.TICKS
+
+
+def _capacity(reader: Reader, document: Mapping[str, Any], names: Mapping[str, int]) -> Capacity | None:
+    """Read ``capacity = "16 GiB"``, a line, or ``[capacity]`` with a size and a mode."""
+    raw = document.get("capacity")
+    if raw is None:
+        return None
+    if not isinstance(raw, dict):
+        size = reader.value("capacity", raw, schema.CAPACITY["size"], Place(), names)
+        return None if size is None else Capacity(size)
+    row = reader.table(raw, schema.CAPACITY, Place("capacity", 0, reader.lines.row("capacity", 1)), names)
+    return Capacity(row["size"], CapacityMode(row.get("mode", CapacityMode.LINE))) if "size" in row else None
+
+
+def _steps(reader: Reader, document: Mapping[str, Any], names: Mapping[str, int]) -> int | None:
+    raw = document.get("steps")
+    if raw is None:
+        return None
+    if not isinstance(raw, dict):
+        reader.problem(Place(), "steps", "is not a table: write [steps] with a line such as count = 3")
+        return None
+    row = reader.table(raw, schema.STEPS, Place("steps", 0, reader.lines.row("steps", 1)), names)
+    count: int | None = row.get("count")
+    return count

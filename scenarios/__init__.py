@@ -1,0 +1,1 @@
+"""The scenarios and recordings that ship with the project."""

@@ -1,0 +1,334 @@
+"""What figures show: the exact peak, every group, open ends, names; and that they draw where they are told to."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from lifecycle_sim.errors import InputError
+from lifecycle_sim.events import Basis, Category, Clock, DeviceTrace, Events, Evidence, Frame, Kind, Span, StackBuilder, Trace
+from lifecycle_sim.output.figures import composition, lifecycle_chart, size_span, style, timeline
+from lifecycle_sim.output.figures.scale import EventScale
+from lifecycle_sim.output.figures.series import rank, series
+from lifecycle_sim.output.figures.shares import spread
+from lifecycle_sim.output.figures.ticks import ByteLocator
+from lifecycle_sim.replay import DeviceReplay, replay, steady_state
+
+FIGURES = [timeline, lifecycle_chart, composition, size_span]
+ROWS = [  # kind, storage, size, category: peaks after event 4 at 7 KiB, of which 4 are weights
+    (Kind.ALLOC, 0, 4096, Category.PARAMETER),
+    (Kind.ALLOC, 1, 1024, Category.ACTIVATION),
+    (Kind.ALLOC, 2, 1024, Category.TEMPORARY),
+    (Kind.FREE, 2, 1024, Category.TEMPORARY),
+    (Kind.ALLOC, 3, 2048, Category.GRADIENT),
+    (Kind.FREE, 1, 1024, Category.ACTIVATION),
+    (Kind.FREE, 3, 2048, Category.GRADIENT),
+]
+NAMES = ("weights", "$activation", "_scratch", "gradient")
+
+
+def small(rows: list[tuple[Kind, int, int, Category]] = ROWS, **device: object) -> DeviceReplay:
+    kind, storage, size, category = (list(column) for column in zip(*rows, strict=True))
+    events = Events.of(kind, np.array(storage) * 2**20, size, time=np.arange(len(rows)) * 1500, label=storage, category=category)
+    record = DeviceTrace("gpu", events, Basis.PAYLOAD, **({"start": 0} | device))  # type: ignore[arg-type]
+    return replay(Trace((record,), "scenario", Evidence.SIMULATED, Clock.NANOSECONDS, labels=NAMES))
+
+
+def lossy() -> DeviceReplay:
+    """One free was lost: address 1 is allocated twice."""
+    rows = [(Kind.ALLOC, 0, 512, 0), (Kind.ALLOC, 1, 256, 0), (Kind.ALLOC, 2, 128, 0), (Kind.ALLOC, 1, 64, 0), (Kind.FREE, 0, 512, 0)]
+    return small(rows)  # type: ignore[arg-type]
+
+
+def repeated(steps: int = 4) -> DeviceReplay:
+    rows = [(Kind.ALLOC, 0, 4096, Category.PARAMETER)]
+    spans = []
+    for step in range(steps):
+        rows += [(Kind.ALLOC, 1, 2048, Category.ACTIVATION), (Kind.FREE, 1, 2048, Category.ACTIVATION)]
+        spans.append(Span("step", f"step {step}", len(rows) - 2, len(rows)))
+    return small(rows, spans=tuple(spans))
+
+
+def by_gid(ax: Axes, gid: str) -> list[object]:
+    return [artist for artist in ax.get_children() if artist.get_gid() == gid]
+
+
+def legend_texts(ax: Axes) -> list[str]:
+    legend = ax.get_legend()
+    return [text.get_text() for text in legend.get_texts()] if legend else []
+
+
+def all_texts(ax: Axes) -> str:
+    return "\n".join(text.get_text() for text in ax.texts)
+
+
+@pytest.mark.parametrize("draw", FIGURES)
+def test_draws_on_the_axes_it_is_given_and_returns_them(draw: Callable[..., Axes]) -> None:
+    given_axes = Figure(figsize=(4, 3)).subplots(1, 2)[1]
+    assert draw(small(), ax=given_axes) is given_axes
+    given_axes.figure.canvas.draw()
+
+
+@pytest.mark.parametrize("draw", FIGURES)
+@pytest.mark.parametrize(
+    "replayed", [small(), small(ROWS[:1]), lossy(), repeated(), small(start=None)], ids=["ten", "one", "lossy", "steps", "cut"]
+)
+def test_every_figure_says_what_its_bytes_are_and_whose(draw: Callable[..., Axes], replayed: DeviceReplay) -> None:
+    ax = draw(replayed)
+    ax.figure.canvas.draw()
+    assert "payload bytes, simulated" in ax.get_ylabel()
+    assert "gpu" in ax.get_title(loc="left")
+    assert f"scenario, {style.counted(len(replayed.recorded), 'event')}" in all_texts(ax)
+
+
+def test_figures_do_not_touch_pyplot_and_load_matplotlib_late() -> None:
+    code = (
+        "import sys, lifecycle_sim.output.figures as f; assert 'matplotlib' not in sys.modules; "
+        "f.timeline; assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules; "
+        "assert not hasattr(f, 'pie')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class TestTimeline:
+    def test_marks_the_exact_peak(self) -> None:
+        ax = timeline(small())
+        (peak,) = by_gid(ax, "peak")
+        assert isinstance(peak, Line2D)
+        assert (peak.get_xdata()[0], peak.get_ydata()[0]) == (4, 7168)  # type: ignore[index]
+        assert "peak 7 KiB at event 4" in all_texts(ax)
+
+    def test_over_time_the_peak_stands_at_its_time(self) -> None:
+        ax = timeline(small(), x="time")
+        (peak,) = by_gid(ax, "peak")
+        assert peak.get_xdata()[0] == 4 * 1.5  # type: ignore[attr-defined]
+        assert ax.get_xlabel() == "time since the first event (µs)"
+
+    def test_stacks_every_category_and_tells_what_it_holds_at_the_peak(self) -> None:
+        ax = timeline(small())
+        assert legend_texts(ax) == ["0 B  temporary", "1 KiB  activation", "2 KiB  gradient", "4 KiB  parameter"]
+        for word in ("parameter", "gradient", "activation", "temporary"):
+            (area,) = by_gid(ax, f"area {word}")
+            assert to_hex(area.get_facecolor()[0]) == style.CATEGORY_COLOURS[word].lower()  # type: ignore[attr-defined]
+
+    def test_top_of_the_stack_is_the_timeline(self) -> None:
+        replayed = small()
+        (total,) = by_gid(timeline(replayed), "total")
+        assert total.get_ydata().tolist() == [*replayed.timeline.levels.tolist(), replayed.timeline.end]  # type: ignore[attr-defined]
+
+    def test_peak_of_a_long_timeline_is_drawn(self) -> None:
+        rows = [row for k in range(6000) for row in ((Kind.ALLOC, 1, 8 + (k == 4321), 0), (Kind.FREE, 1, 8 + (k == 4321), 0))]
+        ax = timeline(small(rows), by=None)
+        (total,) = by_gid(ax, "total")
+        assert max(total.get_ydata()) == 9  # type: ignore[attr-defined]
+        assert len(total.get_xdata()) < 2010  # type: ignore[attr-defined]
+        assert total.get_xdata()[int(np.argmax(total.get_ydata()))] == 8642  # type: ignore[attr-defined]
+
+    def test_bounds_are_shown_where_the_peak_is_not_exact(self) -> None:
+        replayed = lossy()
+        assert not replayed.peak.exact
+        ax = timeline(replayed)
+        assert by_gid(ax, "bounds")
+        assert "the recording lost events" in legend_texts(ax)
+        assert not by_gid(timeline(small()), "bounds")
+
+    @pytest.mark.parametrize(("capacity", "drawn"), [(8192, True), (80 * 2**30, False)])
+    def test_capacity_is_a_line_unless_far_above(self, capacity: int, drawn: bool) -> None:
+        for ax in (timeline(small(), capacity=capacity), timeline(small(capacity=capacity))):
+            assert bool(by_gid(ax, "capacity")) is drawn
+            assert any(text.startswith("capacity") for text in legend_texts(ax))
+            assert bool(ax.get_ylim()[1] >= capacity) is drawn
+
+    def test_steady_state_is_drawn_from_its_first_step_on(self) -> None:
+        replayed = repeated()
+        steady = steady_state(replayed)
+        ax = timeline(replayed, steady=steady)
+        (line,) = by_gid(ax, "steady")
+        assert list(line.get_ydata()) == [4096, 4096]  # type: ignore[attr-defined]
+        assert line.get_xdata()[0] == steady.steps[steady.since or 0].start  # type: ignore[attr-defined]
+        assert "step 0" in all_texts(ax)
+
+    def test_without_identities_the_total_is_drawn(self) -> None:
+        ax = timeline(small(identified=False))
+        assert legend_texts(ax) == ["7 KiB  payload"]
+        assert by_gid(ax, "peak")
+
+    def test_unknown_axis_and_grouping_are_refused(self) -> None:
+        with pytest.raises(InputError, match="choose event or time"):
+            timeline(small(), x="place")  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="colour"):
+            timeline(small(), by="colour")
+
+
+class TestLifecycleChart:
+    def test_one_bar_a_storage_with_open_ends_reaching_out(self) -> None:
+        ax = lifecycle_chart(small())
+        (bars,) = by_gid(ax, "intervals")
+        assert isinstance(bars, PolyCollection)
+        across = [path.vertices[:, 0] for path in bars.get_paths()]
+        assert [(x.min(), x.max()) for x in across[1:]] == [(1, 5), (2, 3), (4, 6)]
+        assert across[0].min() == 0
+        assert across[0].max() > len(ROWS)
+        assert [label.get_text() for label in ax.get_yticklabels()] == [
+            "weights  4 KiB", "$activation  1 KiB", "_scratch  1 KiB", "gradient  2 KiB",
+        ]  # fmt: skip
+
+    def test_storages_older_than_the_window_begin_before_it(self) -> None:
+        ax = lifecycle_chart(small([(Kind.ALLOC, 0, 8, 0), (Kind.FREE, 1, 16, 0)], start=None))  # type: ignore[list-item]
+        (bars,) = by_gid(ax, "intervals")
+        assert bars.get_paths()[0].vertices[:, 0].min() < -1  # type: ignore[attr-defined]
+
+    def test_largest_are_kept_and_the_rest_is_told(self) -> None:
+        ax = lifecycle_chart(small(), top=2, order="size")
+        assert [label.get_text() for label in ax.get_yticklabels()] == ["weights  4 KiB", "gradient  2 KiB"]
+        assert "2 of at most 1 KiB each are left out and hold 1 KiB at the peak" in ax.get_xlabel()
+
+    def test_peak_is_a_line(self) -> None:
+        (line,) = by_gid(lifecycle_chart(small()), "peak")
+        assert list(line.get_xdata()) == [4, 4]  # type: ignore[attr-defined]
+
+    def test_refusals(self) -> None:
+        with pytest.raises(InputError, match="birth or size"):
+            lifecycle_chart(small(), order="age")  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="identities"):
+            lifecycle_chart(small(identified=False))
+
+
+class TestComposition:
+    def test_peak_stands_beside_the_steady_state(self) -> None:
+        ax = composition(repeated())
+        assert [label.get_text() for label in ax.get_xticklabels()] == [
+            "steady state: 4 KiB\nafter event 8",
+            "peak: 6 KiB\nafter event 1\n+2 KiB against steady state",
+        ]
+        assert "2 KiB  activation  (+2 KiB)" in all_texts(ax)
+        assert "4 KiB  parameter  (±0)" in all_texts(ax)
+
+    def test_columns_add_up(self) -> None:
+        replayed = small()
+        ax = composition(replayed, at=4, against=1)
+        heights = np.array([[bar.get_height() for bar in group] for group in ax.containers])
+        assert heights.sum(axis=0).tolist() == [5120, 7168]
+
+    def test_without_a_steady_state_the_end_is_taken_and_said(self) -> None:
+        left, _ = [label.get_text() for label in composition(small()).get_xticklabels()]
+        assert left == "end of window: 4 KiB\nafter event 6\nno steady state was found"
+        with pytest.raises(InputError, match="no steady state to compare"):
+            composition(small(), against=steady_state(small()))
+
+    def test_no_such_event(self) -> None:
+        with pytest.raises(InputError, match="has no event 7"):
+            composition(small(), at=7)
+
+    @given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.floats(0.1, 20))
+    def test_names_are_moved_apart(self, places: list[float], apart: float) -> None:
+        free, held = (spread(np.sort(np.array(places)), apart, ceiling) for ceiling in (10_000.0, 90.0))
+        for moved in (free, held):
+            assert (np.diff(moved) >= apart * (1 - 1e-9) - 1e-9).all()
+        assert free.mean() == pytest.approx(np.mean(places))
+        assert held.max() <= 90
+
+
+class TestSizeSpan:
+    def test_every_storage_is_in_a_cell(self) -> None:
+        ax = size_span(small(), within=1)
+        (cells,) = by_gid(ax, "cells")
+        assert cells.get_array().sum() == 4  # type: ignore[attr-defined]
+        assert ax.get_xlabel().splitlines()[1:] == [
+            "temporary, within 1: 2 storages, 3 KiB     passing: 1 storage, 1 KiB",
+            "long-lived: 1 storage, 4 KiB",
+        ]
+
+    @settings(max_examples=25)
+    @given(st.lists(st.tuples(st.integers(0, 2**45), st.integers(0, 30)), min_size=1, max_size=40), st.integers(0, 200))
+    def test_no_storage_is_lost(self, storages: list[tuple[int, int]], within: int) -> None:
+        rows = []
+        for number, (size, later) in enumerate(storages):
+            rows += [(2 * number, Kind.ALLOC, number, size, 0), (2 * (number + later) + 1, Kind.FREE, number, size, 0)]
+        ax = size_span(_unlabelled([row[1:] for row in sorted(rows)]), within)
+        (cells,) = by_gid(ax, "cells")
+        assert cells.get_array().sum() == len(storages)  # type: ignore[attr-defined]
+
+
+def _unlabelled(rows: list[tuple[Kind, int, int, int]]) -> DeviceReplay:
+    kind, storage, size, _ = (list(column) for column in zip(*rows, strict=True))
+    record = DeviceTrace("gpu", Events.of(kind, np.array(storage) * 2**20, size), Basis.PAYLOAD, start=0)
+    return replay(Trace((record,), "native", Evidence.SIMULATED, Clock.NONE))
+
+
+class TestSeries:
+    @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 2**61)), min_size=1, max_size=40), st.data())
+    def test_groups_add_up_to_the_timeline(self, changes: list[tuple[int, int]], data: st.DataObject) -> None:
+        live: dict[int, int] = {}
+        rows = []
+        for storage, size in changes:
+            kind = Kind.FREE if storage in live else Kind.ALLOC
+            rows.append((kind, storage, live.pop(storage) if storage in live else live.setdefault(storage, size), 0))
+        replayed = _unlabelled(rows)
+        n = len(rows) + 1
+        positions = np.array(sorted(data.draw(st.sets(st.integers(0, n - 1), min_size=1))))
+        drawn = series(replayed, "size", positions, data.draw(st.integers(0, 6)))
+        assert drawn.levels.sum(axis=0).tolist() == replayed.timeline.levels[positions].tolist()
+
+    def test_groups_that_hold_nothing_at_the_peak_can_be_among_the_largest(self) -> None:
+        rows = [(Kind.ALLOC, 1, 100, 0), (Kind.FREE, 1, 100, 0), (Kind.ALLOC, 2, 90, 0), (Kind.ALLOC, 3, 20, 0)]
+        ranked = rank(_unlabelled(rows), "size", 1)  # type: ignore[arg-type]
+        assert ranked.keys == ("64 B – 128 B", "16 B – 32 B")
+        assert rank(_unlabelled([*rows, (Kind.ALLOC, 4, 1, 0)]), "size", 1).keys[1] == "(2 other size classes)"  # type: ignore[list-item]
+
+    def test_a_million_events_in_a_moment(self) -> None:
+        storages = 500_000
+        kinds = np.tile([Kind.ALLOC, Kind.FREE], storages)
+        address = np.repeat(np.arange(storages) % 1000, 2)
+        builder = StackBuilder()
+        stacks = [builder.add([Frame("forward", f"model_{k}.py", k + 1)]) for k in range(500)]
+        events = Events.of(kinds, address, np.repeat(np.arange(storages) + 1, 2), stack=np.repeat(np.resize(stacks, storages), 2))
+        replayed = replay(
+            Trace((DeviceTrace("gpu", events, Basis.PAYLOAD, start=0),), "native", Evidence.SIMULATED, Clock.NONE, builder.table())
+        )
+        for draw in FIGURES:
+            ax = draw(replayed)
+            assert sum(len(path.vertices) for c in ax.collections for path in c.get_paths()) < 200_000
+
+
+class TestStyle:
+    @pytest.mark.parametrize(
+        ("name", "short"),
+        [
+            ("/home/someone/project/model.py:123 forward", "model.py:123 forward"),
+            ("model.py:1 f ← run.py:2 main", "model.py:1 f"),
+            ("?? torch::autograd::AccumulateGrad::apply(std::vector<at::Tensor, std::allocator<at::Tensor> >&&)", "AccumulateGrad::apply"),
+            ("at::(anonymous namespace)::create_out(c10::ArrayRef<long>)", "at::create_out"),
+            ("a\nb\x00c", "a b·c"),
+            ("x" * 60, "…" + "x" * 43),
+        ],
+    )
+    def test_names_keep_their_tail(self, name: str, short: str) -> None:
+        assert style.short_names([name]) == [short]
+
+    def test_names_that_would_be_equal_keep_the_folders_that_tell_them_apart(self) -> None:
+        assert style.short_names(["/a/b/model.py:1 f", "/a/c/model.py:1 f", "x.py:2 g"]) == ["b/model.py:1 f", "c/model.py:1 f", "x.py:2 g"]
+
+    def test_categories_have_one_colour_each(self) -> None:
+        assert {category.word for category in Category} == set(style.CATEGORY_COLOURS)
+        assert len(set(style.CATEGORY_COLOURS.values())) == len(Category)
+
+    @given(st.integers(0, 2**50), st.integers(1, 2**50))
+    def test_byte_ticks_are_few_and_whole(self, low: int, width: int) -> None:
+        ticks = ByteLocator().tick_values(low, low + width)
+        assert len(ticks) <= 9
+        assert all(low <= tick <= low + width and tick == int(tick) for tick in ticks)
+
+    def test_times_that_go_back_do_not_fold_the_axis(self) -> None:
+        events = Events.of([Kind.ALLOC, Kind.ALLOC, Kind.ALLOC], [1, 2, 3], [1, 1, 1], time=[5, 3, 9])
+        trace = Trace((DeviceTrace("gpu", events, Basis.PAYLOAD, start=0),), "native", Evidence.SIMULATED, Clock.TICKS)
+        assert EventScale.of(replay(trace), "time").at.tolist() == [0, 0, 0, 4, 4]

@@ -1,0 +1,70 @@
+"""The public names: a small list that changes only on purpose, imported only when asked for."""
+
+import subprocess
+import sys
+
+import pytest
+
+import lifecycle_sim as ls
+from tests.cli_support import KIB, small_trace
+
+NAMES = (
+    "Attribution DeviceReplay DeviceTrace Events Finding InputError LifecycleError Lifetimes MissingExtraError OutputExistsError Peak "
+    "Program ScenarioError SnapshotError SteadyState Timeline Trace TraceFormatError TraceInvariantError UnitError UnsafePickleError "
+    "Verdict attribute check figures load_scenario read_trace replay_all replay_device run run_scenario steady_state summarise verdict "
+    "write"
+)
+
+
+def test_the_list_is_the_agreed_one():
+    assert " ".join(ls.__all__) == NAMES == " ".join(sorted(ls.__all__))
+
+
+@pytest.mark.parametrize("name", NAMES.split())
+def test_every_name_is_there(name):
+    assert name in dir(ls)
+    assert getattr(ls, name) is not None
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'replay_everything'"):
+        ls.replay_everything  # noqa: B018
+
+
+def test_importing_the_package_imports_nothing_else():
+    code = "import lifecycle_sim, sys; print([name for name in ('numpy', 'rich', 'click', 'msgspec') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_eight_lines_tell_the_peak_and_who_holds_it(tmp_path):
+    ls.write(small_trace(), tmp_path / "small.jsonl")
+    trace = ls.read_trace(tmp_path / "small.jsonl")
+    (replayed,) = ls.replay_all(trace)
+    assert ls.replay_device(trace).peak == replayed.peak
+    assert (replayed.peak.size, replayed.peak.event) == (7 * KIB, 2)
+    assert [share.size for share in ls.attribute(replayed).shares] == [5 * KIB, 2 * KIB]
+    assert ls.verdict(replayed, 7 * KIB).fits is True
+    assert ls.summarise(replayed)["peak"]["bytes"] == 7 * KIB
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        lambda replayed: replayed,
+        lambda replayed: replayed.timeline,
+        lambda replayed: ls.attribute(replayed),
+        lambda replayed: ls.steady_state(replayed),
+    ],
+)
+def test_notebooks_show_records_as_tables(record):
+    (replayed,) = ls.replay_all(small_trace())
+    html = record(replayed)._repr_html_()
+    assert html.startswith("<table><caption>")
+    assert html.count("<tr>") == html.count("</tr>") > 0
+    assert ("7,168 B" in html) or "steps" in html
+
+
+def test_notebook_tables_escape_what_a_recording_says():
+    from lifecycle_sim.display import table_html
+
+    assert "<script>" not in table_html("<script>", [("<script>", "<script>")])

@@ -1,0 +1,54 @@
+"""The documentation is true: each command it shows is run and prints what stands below it, and its Python runs."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from plots.remake import GALLERY, commands
+from tests.conftest import ROOT
+
+SHOWN = re.compile(r"```console\n\$ lifecycle-sim (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXAMPLES = [(found["command"], found["output"]) for found in SHOWN.finditer(README)]
+
+
+def printed(command: str) -> str:
+    """What the command line prints on standard output, 100 columns wide."""
+    program = [sys.executable, "-m", "lifecycle_sim", *shlex.split(command)]
+    return subprocess.run(program, cwd=ROOT, env=os.environ | {"COLUMNS": "100"}, capture_output=True, text=True, check=False).stdout
+
+
+@pytest.mark.parametrize(("command", "output"), EXAMPLES, ids=[command for command, _ in EXAMPLES])
+def test_a_command_prints_what_the_readme_shows(command: str, output: str) -> None:
+    assert [line.rstrip() for line in printed(command).splitlines()] == [line.rstrip() for line in output.splitlines()]
+
+
+def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
+    program = [sys.executable, "-c", code]
+    done = subprocess.run(program, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
+    promised = re.findall(r"^print\(.*\)  # (.*)$", code, re.MULTILINE)
+    assert promised
+    assert set(promised) <= set(done.stdout.splitlines())
+    assert (tmp_path / "timeline.png").stat().st_size > 10_000
+
+
+def test_every_figure_of_the_gallery_is_there_with_its_command() -> None:
+    text = GALLERY.read_text(encoding="utf-8")
+    shown = set(re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text))
+    made = {Path(arguments[arguments.index("-o") + 1]).name for arguments in commands(text)}
+    assert shown == made
+    assert all((GALLERY.parent / name).is_file() for name in shown)
+    assert set(re.findall(r"\]\(plots/([\w-]+\.png)\)", README)) <= shown
+
+
+def test_documents_link_to_files_that_exist() -> None:
+    for document in [*ROOT.glob("*.md"), *ROOT.glob("*/*.md")]:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", document.read_text(encoding="utf-8")):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"

@@ -1,0 +1,31 @@
+"""Every command of scenarios/README.md is run, and its answer is the one that the text below it gives."""
+
+import re
+import shlex
+
+import pytest
+from click.testing import CliRunner
+
+from lifecycle_sim.cli import main
+from tests.cli_support import json_of
+from tests.conftest import ROOT
+
+ENTRY = re.compile(r"```console\n\$ lifecycle-sim (?P<command>[^\n]+)\n```\n\n(?P<text>(?:[^\n]+\n)+)")
+ENTRIES = [(entry["command"], entry["text"]) for entry in ENTRY.finditer((ROOT / "scenarios" / "README.md").read_text(encoding="utf-8"))]
+BYTES = re.compile(r"([0-9][0-9,]*) B\b")
+
+
+def test_the_index_has_commands():
+    assert len(ENTRIES) >= 8
+
+
+@pytest.mark.parametrize(("command", "text"), ENTRIES, ids=[command for command, _ in ENTRIES])
+def test_the_first_figure_below_a_command_is_the_peak_it_tells(command, text, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    result = CliRunner().invoke(main, [*shlex.split(command), "--json"])
+    document = json_of(result)
+    peak = document["devices"][0]["peak"]["bytes"]
+    assert peak == int(BYTES.search(text)[1].replace(",", ""))
+    assert result.exit_code == (1 if "does not fit" in text else 0)
+    assert document["source"]["evidence"] == "simulated"
+    assert f"{peak:,} B" in CliRunner().invoke(main, shlex.split(command)).stdout
