@@ -17,6 +17,7 @@ EDGES += [19 * MIB - 512, 19 * MIB, 19 * MIB + 1, 20 * MIB, 20 * MIB + 1, 21 * M
 SETTINGS = {
     "default": "",
     "expandable": "expandable_segments:True",
+    "toggling": "",
     "split": "max_split_size_mb:32",
     "garbage": "garbage_collection_threshold:0.6",
     "divisions": "roundup_power2_divisions:4",
@@ -31,11 +32,14 @@ SETTINGS = {
 }
 """What each group of programs runs under."""
 
-RUN_TIME = ["max_split_size_mb:40", "garbage_collection_threshold:0.3", "roundup_power2_divisions:2", "max_non_split_rounding_mb:22"]
+RUN_TIME = ["max_split_size_mb:40", "garbage_collection_threshold:0.3", "roundup_power2_divisions:2", "max_non_split_rounding_mb:26"]
 
 
-def program(group: str, seed: int, length: int = 260) -> dict[str, Any]:
-    """Return program number *seed* of a group: where it runs (device bytes, address policy) and its operations."""
+def program(group: str, seed: int, length: int = 260, holds_pools: bool = False) -> dict[str, Any]:
+    """Return program number *seed* of a group: where it runs (device bytes, address policy) and its operations.
+
+    With *holds_pools* no pool is dropped while requests are diverted to another: PyTorch up to 2.12 aborts on that.
+    """
     rng = random.Random(f"{group}/{seed}")
     settings = SETTINGS[group]
     total = rng.choice([80 << 30, 512 * MIB, 256 * MIB, 160 * MIB, 96 * MIB])
@@ -45,13 +49,16 @@ def program(group: str, seed: int, length: int = 260) -> dict[str, Any]:
     ops: list[list[Any]] = []
     if "garbage" in settings and rng.random() < 0.8 and "fraction" not in settings:
         ops.append(["fraction", rng.choice([0.3, 0.5, 0.75])])
-    walk = _Walk(rng, streams, side_streams_used, pools, keeps_pools="expandable" in settings)
+    keeps_pools = "expandable" in settings or group == "toggling"
+    walk = _Walk(rng, streams, side_streams_used, pools, keeps_pools, holds_pools)
     walk.big = min(total // 3, 96 * MIB)
     while len(ops) < length:
         ops.append(walk.step())
         if rng.random() < 0.004:
             ops.append(["fraction", rng.choice([0.4, 0.6, 0.9, 1.0])])
-        if rng.random() < 0.006 and "expandable" not in settings:
+        if group == "toggling" and rng.random() < 0.03:
+            ops.append(["options", f"expandable_segments:{rng.choice([True, False])}"])
+        elif rng.random() < 0.006 and group != "toggling" and "expandable" not in settings:
             ops.append(["options", rng.choice(RUN_TIME)])
     ops += [["end", pool] for pool in walk.diverted]
     return {"name": f"{group}/{seed}", "settings": settings, "total": total, "policy": rng.choice([0, 1, 1]), "ops": ops}
@@ -60,8 +67,9 @@ def program(group: str, seed: int, length: int = 260) -> dict[str, Any]:
 class _Walk:
     """Draws one operation after the other and keeps track of what is live."""
 
-    def __init__(self, rng: random.Random, streams: int, used: int, pools: bool, keeps_pools: bool) -> None:
+    def __init__(self, rng: random.Random, streams: int, used: int, pools: bool, keeps_pools: bool, holds_pools: bool) -> None:
         self.rng, self.streams, self.used, self.pools, self.keeps_pools = rng, streams, used, pools, keeps_pools
+        self.holds_pools = holds_pools
         self.big = 96 * MIB
         self.live: list[int] = []
         self.slots = 0
@@ -104,7 +112,7 @@ class _Walk:
         if self.diverted and rng.random() < 0.6:
             return ["end", self.diverted.pop(rng.randrange(len(self.diverted)))]
         idle = [pool for pool in self.made if pool not in self.diverted]
-        if idle and rng.random() < 0.25 and not self.keeps_pools:
+        if idle and rng.random() < 0.25 and not self.keeps_pools and not (self.holds_pools and self.diverted):
             self.made.remove(pool := rng.choice(idle))
             return ["drop", pool]
         if idle and rng.random() < 0.7:

@@ -56,7 +56,7 @@ class Backing:
             return None
         self.reserved += size
         if pool.owner is not None:
-            pool.owner.segments += 1
+            pool.owner.reserved += size
         self.log.record((SEGMENT_ALLOC, address, size, stream, pool.number, 0, 0, 0))
         return self.first_block(address, size, stream, pool)
 
@@ -67,7 +67,7 @@ class Backing:
         self.log.record((SEGMENT_FREE, block.address, block.size, block.stream, pool.number, 0, 0, 0))
         self.reserved -= block.size
         if pool.owner is not None:
-            pool.owner.segments -= 1
+            pool.owner.reserved -= block.size
         self.device.release(block.address, block.size)
 
     # ── expandable segments ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -80,7 +80,7 @@ class Backing:
 
         What was mapped before the room ran out stays as a free block.
         """
-        block = self._find_place(pool, stream, size, SMALL_SEGMENT if pool.small else large_page)
+        block = self._find_place(pool, stream, size, self.page(pool, large_page))
         if not block.mapped and not self._map(block, min(block.size, size)):
             return None
         while block.size < size:
@@ -90,6 +90,15 @@ class Backing:
             block = hole
         pool.remove(block)
         return block
+
+    @staticmethod
+    def page(pool: Pool, large_page: int) -> int:
+        """Return the page size of expandable segments of *pool*."""
+        return SMALL_SEGMENT if pool.small else large_page
+
+    def reservation_size(self, page: int) -> int:
+        """Return the bytes of a reserved range: the device and an eighth more, in whole pages."""
+        return round_up(-(-9 * self.device.total // 8), page)
 
     def _find_place(self, pool: Pool, stream: int, size: int, page: int) -> Block:
         """Return the first block of the lowest run of free blocks and holes that can hold *size* bytes; of a new range where none can."""
@@ -101,7 +110,7 @@ class Backing:
                 block = block.next  # type: ignore[assignment]
             if room >= size:
                 return start
-        length = round_up(-(-9 * self.device.total // 8), page)
+        length = self.reservation_size(page)
         reservation = Reservation(self.device.policy.reserve(length), length, page)
         whole = self.first_block(reservation.address, length, stream, pool, reservation)
         whole.mapped = False
@@ -127,7 +136,7 @@ class Backing:
         pool.insert(hole)
         self.reserved += size
         if pool.owner is not None:
-            pool.owner.segments += 1
+            pool.owner.reserved += size
         self.log.record((SEGMENT_MAP, address, size, hole.stream, pool.number, 0, 0, 0))
         return True
 
@@ -158,7 +167,7 @@ class Backing:
         self.reserved -= size
         self.device.unmap(size)
         if pool.owner is not None:
-            pool.owner.segments -= 1
+            pool.owner.reserved -= size
         self.log.record((SEGMENT_UNMAP, address, size, block.stream, pool.number, 0, 0, 0))
         if block.split:
             pool.insert_unmapped(block)

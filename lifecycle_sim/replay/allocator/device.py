@@ -12,6 +12,8 @@ from lifecycle_sim.replay.allocator.rounding import round_up
 GRANULARITY = 2 << 20
 """The driver gives segments in multiples of this."""
 FIRST_SEGMENT, FIRST_RESERVATION = 0x7F00_0000_0000, 0x5000_0000_0000
+LAST_SEGMENT = 1 << 47
+"""Ranges are reserved outside the addresses from ``FIRST_SEGMENT`` to here."""
 RESERVATION_SPACING = 1 << 40
 NOMINAL_CAPACITY = 1 << 40
 """What an unlimited device states as its size; it only decides how large the reservations of expandable segments are."""
@@ -57,6 +59,8 @@ class NextAddress:
         """Return the first address behind the range reserved last where the new one meets nothing."""
         length = round_up(size, RESERVATION_SPACING)
         address = self._next_reservation
+        if FIRST_SEGMENT < address + length <= LAST_SEGMENT:
+            address = LAST_SEGMENT
         while any(start < address + length and address < end for start, end in self._occupied):
             address += length
         self._next_reservation = address + length
@@ -173,6 +177,12 @@ class Device:
         """Take the segment at *address* back."""
         self.held -= round_up(size, GRANULARITY)
         self.policy.vacate(address, size)
+
+    def adopt(self, address: int, size: int, mapped: bool = False) -> None:
+        """Count a segment, or with *mapped* a mapped run, that was there before."""
+        self.held += size if mapped else round_up(size, GRANULARITY)
+        if not mapped:
+            self.policy.occupy(address, size)
 
     def has_room(self, size: int) -> bool:
         """Whether *size* more bytes fit."""

@@ -33,19 +33,20 @@ def collect_garbage(backing: Backing, pool: Pool, threshold: int) -> None:
 def release_available(backing: Backing, pool: Pool, stream: int, size: int, split_limit: int) -> bool:
     """Give back unsplittable free blocks of one stream to make room for *size* bytes; whether enough was found.
 
-    One block that is large enough goes alone; otherwise the largest go one after the other.
+    One block that is large enough goes alone; otherwise the largest go one after the other. Pieces of split segments stay: settings changed
+    while the program ran can leave some of that size, and PyTorch, which does not check, then frees memory that is in use.
     """
     want = max(size, split_limit)
     keys = pool.free.get(stream, [])
     fitting = next((key[3] for key in keys if key[0] >= want), None)
-    if fitting is not None and fitting.reservation is None:
+    if fitting is not None and fitting.reservation is None and not fitting.split:
         backing.give_back(fitting)
         return True
     released = 0
     for block in [key[3] for key in reversed(keys) if split_limit <= key[0] < want]:
         if released >= want:
             break
-        if block.reservation is None:
+        if block.reservation is None and not block.split:
             released += block.size
             backing.give_back(block)
     return released >= want

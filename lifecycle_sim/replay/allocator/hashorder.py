@@ -1,7 +1,8 @@
 """A table that is walked in the order of the hash map that PyTorch keeps streams and pools in.
 
-The order in which several streams' events are looked at decides the order of deferred frees, and it is that map's slot order: robin hood
-hashing with linear probing, power-of-two sizes, half full at most, slots chosen by multiplying the hash with 2^64 divided by the golden ratio.
+The order in which several streams' events are looked at decides the order of deferred frees, and it is that map's slot order: robin
+hood hashing with linear probing, power-of-two sizes, half full at most; the slot is the top bits of the hash times 2^64 over the golden
+ratio.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ WIDTH = 8
 ALLOC, FREE_REQUESTED, FREE_COMPLETED = int(Kind.ALLOC), int(Kind.FREE_REQUESTED), int(Kind.FREE_COMPLETED)
 SEGMENT_ALLOC, SEGMENT_FREE = int(Kind.SEGMENT_ALLOC), int(Kind.SEGMENT_FREE)
 SEGMENT_MAP, SEGMENT_UNMAP, OOM = int(Kind.SEGMENT_MAP), int(Kind.SEGMENT_UNMAP), int(Kind.OOM)
+SPLIT_PIECE = -1
+"""Not an event: a free piece of a split segment, in rows that build a state."""
 
 _PACK_AT = WIDTH << 16
 

@@ -25,12 +25,14 @@ Reader = Callable[[Words, Behaviour], Any]
 _TOKEN = re.compile(r"[,:\[\]]|[^,:\[\]\s]+")
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     """A value that an option does not take; the message says what it must be."""
 
 
-def read_options(text: str, release: Release) -> dict[str, Any]:
+def read_options(text: str, release: Release, large_segment: int = LARGE_SEGMENT) -> dict[str, Any]:
     """Return the options that *text* sets, by key: sizes in bytes, the divisions as 16 entries.
+
+    *large_segment* is the size of large segments in force; it is the least that the split bounds may be.
 
     Raises:
         InputError: unknown or unavailable keys, values out of bounds, or a string that breaks the grammar; one line for each problem.
@@ -49,9 +51,9 @@ def read_options(text: str, release: Release) -> dict[str, Any]:
         else:
             try:
                 options[key] = option.read(words, behaviour)
-            except _Refused as refused:
+            except _RefusedError as refused:
                 problems.append(f"allocator option {key!r} cannot be {''.join(words) or 'empty'}: {refused}")
-    problems += _out_of_bounds(options, release, behaviour)
+    problems += _out_of_bounds(options, release, large_segment)
     if problems:
         raise InputError(problems)
     return options
@@ -83,9 +85,10 @@ def _pairs(text: str, problems: list[str]) -> Iterator[tuple[str, Words]]:
             return
 
 
-def _out_of_bounds(options: dict[str, Any], release: Release, behaviour: Behaviour) -> Iterator[str]:
+def _out_of_bounds(options: dict[str, Any], release: Release, large_segment: int) -> Iterator[str]:
     """Yield a problem for each split bound that is below the size of large segments."""
-    bound = options.get("large_segment_size_mb", LARGE_SEGMENT)
+    behaviour = Behaviour.of(release)
+    bound = options.get("large_segment_size_mb", large_segment)
     for key in ("max_split_size_mb", "max_non_split_rounding_mb"):
         size = options.get(key)
         if size is not None and (size < bound or (size == bound and behaviour.split_bound_is_open)):
@@ -95,19 +98,19 @@ def _out_of_bounds(options: dict[str, Any], release: Release, behaviour: Behavio
 
 def _one(words: Words) -> str:
     if len(words) != 1:
-        raise _Refused("it takes one value")
+        raise _RefusedError("it takes one value")
     return words[0]
 
 
 def _flag(words: Words, _: Behaviour) -> bool:
     if _one(words) not in ("True", "False"):
-        raise _Refused("it must be True or False")
+        raise _RefusedError("it must be True or False")
     return words[0] == "True"
 
 
 def _number(words: Words, _: Behaviour) -> int:
     if not (word := _one(words)).isdecimal():
-        raise _Refused("it must be a whole number")
+        raise _RefusedError("it must be a whole number")
     return int(word)
 
 
@@ -117,7 +120,7 @@ def _mebibytes(words: Words, behaviour: Behaviour) -> int:
 
 def _large_segment(words: Words, behaviour: Behaviour) -> int:
     if (size := _mebibytes(words, behaviour)) <= 10 * MIB:
-        raise _Refused("it must be more than 10")
+        raise _RefusedError("it must be more than 10")
     return size
 
 
@@ -125,30 +128,30 @@ def _real(word: str) -> float:
     try:
         return float(word)
     except ValueError:
-        raise _Refused("it must be a number") from None
+        raise _RefusedError("it must be a number") from None
 
 
 def _threshold(words: Words, _: Behaviour) -> float:
     if not 0 < (value := _real(_one(words))) < 1:
-        raise _Refused("it must lie between 0 and 1, both excluded")
+        raise _RefusedError("it must lie between 0 and 1, both excluded")
     return value
 
 
 def _fraction(words: Words, _: Behaviour) -> float:
     if not 0 <= (value := _real(_one(words))) <= 1:
-        raise _Refused("it must lie between 0 and 1")
+        raise _RefusedError("it must lie between 0 and 1")
     return value
 
 
 def _backend(words: Words, _: Behaviour) -> str:
     if _one(words) != "native":
-        raise _Refused("only the native allocator is modelled; leave it out or write native")
+        raise _RefusedError("only the native allocator is modelled; leave it out or write native")
     return "native"
 
 
 def _power_of_two(word: str, zero: bool = False) -> int:
     if not word.isdecimal() or int(word) & (int(word) - 1) or (int(word) == 0 and not zero):
-        raise _Refused(f"{word} must be a power of two")
+        raise _RefusedError(f"{word} must be a power of two")
     return int(word)
 
 
@@ -159,7 +162,7 @@ def _divisions(words: Words, behaviour: Behaviour) -> tuple[int, ...]:
     inner = words[1:-1]
     pairs = [inner[i : i + 4] for i in range(0, len(inner), 4)]
     if not inner or any(len(pair) < 3 or pair[1] != ":" or pair[3:] not in ([], [","]) for pair in pairs) or len(pairs[-1]) == 4:
-        raise _Refused("it must be a number or a list like [256:1,512:2,>:4]")
+        raise _RefusedError("it must be a number or a list like [256:1,512:2,>:4]")
     table = [0] * DIVISION_ENTRIES
     last = 0
     for first, (bound, _colon, word, *_comma) in zip((True, *[False] * len(pairs)), pairs, strict=False):

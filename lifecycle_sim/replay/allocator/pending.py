@@ -26,6 +26,7 @@ class PendingFrees:
         self._hashed: Callable[[int], int] = lambda stream: base | (ids.get(stream, stream) & _ID_MASK)
         self._queues: SlotTable[deque[tuple[int, Block]]] = SlotTable(self._hashed)
         self._recorded: dict[int, int] = {}
+        self._unknown = 0
         self._completed: dict[int, int] = {}
 
     def __bool__(self) -> bool:
@@ -34,6 +35,13 @@ class PendingFrees:
     def streams(self) -> SlotTable[None]:
         """Return an empty set of streams, in the order of the queues."""
         return SlotTable(self._hashed)
+
+    def unknown_stream(self) -> SlotTable[None]:
+        """Return a set that holds one stream, which is not known and is nobody else's."""
+        self._unknown -= 1
+        streams = self.streams()
+        streams.add(self._unknown, None)
+        return streams
 
     def insert(self, block: Block) -> None:
         """Record an event on each stream that was recorded on *block*."""
@@ -60,7 +68,6 @@ class PendingFrees:
 
     def synchronize(self, free: Callable[[Block], None], concerns: Callable[[Block], bool] | None = None) -> None:
         """Wait for every event; call *free* on each block that has none left. With *concerns*, only for the blocks it is true of."""
-
 
         def drained(stream: int, queue: deque[tuple[int, Block]]) -> bool:
             kept = []

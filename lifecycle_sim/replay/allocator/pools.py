@@ -20,14 +20,14 @@ class PrivatePool:
         id: (0, n) made by the user, (n, 0) made by a capture.
         number: its place in the allocator's list of pools; the default pool is 0.
         uses: how many hold it; at 0 its memory may be given back.
-        segments: how many segments and mapped ranges it holds from the device.
+        reserved: bytes it holds from the device.
     """
 
-    __slots__ = ("custom", "id", "large", "no_split", "number", "segments", "small", "use_on_oom", "uses")
+    __slots__ = ("custom", "id", "large", "no_split", "number", "reserved", "small", "use_on_oom", "uses")
 
     def __init__(self, pool_id: PoolId, number: int, use_on_oom: bool = False, no_split: bool = False, custom: bool = False) -> None:
         self.id, self.number = pool_id, number
-        self.uses, self.segments = 1, 0
+        self.uses, self.reserved = 1, 0
         self.use_on_oom, self.no_split, self.custom = use_on_oom, no_split, custom
         self.small = Pool(2 * number, self)
         self.large = Pool(2 * number + 1, self)
@@ -61,9 +61,10 @@ class Pool:
 
     def remove(self, block: Block) -> None:
         """Take a free block out of the set."""
-        keys = self.free[block.stream]
-        del keys[bisect_left(keys, block.key)]  # type: ignore[arg-type]
-        block.key = None
+        if block.key is not None:
+            keys = self.free[block.stream]
+            del keys[bisect_left(keys, block.key)]
+            block.key = None
 
     def insert_unmapped(self, block: Block) -> None:
         """Put a hole in the set of holes."""

@@ -46,9 +46,7 @@ class AllocatorSettings:
         return self.large_segment_size if self.max_non_split_rounding is None else self.max_non_split_rounding
 
 
-_FIELDS = {"max_split_size_mb": "max_split_size", "max_non_split_rounding_mb": "max_non_split_rounding"} | {
-    "large_segment_size_mb": "large_segment_size"
-}
+_FIELDS = {f"{name}_mb": name for name in ("max_split_size", "max_non_split_rounding", "large_segment_size")}
 _NAMES = AllocatorSettings.__dataclass_fields__.keys()
 
 
@@ -70,7 +68,7 @@ def parse_options(text: str, release: Release | str = NEWEST, onto: AllocatorSet
         settings = replace(onto, max_split_size=None, garbage_collection_threshold=0.0, roundup_power2_divisions=NO_DIVISIONS)
         if Behaviour.of(release).resets_non_split_rounding:
             settings = replace(settings, max_non_split_rounding=None)
-    options = {_FIELDS.get(key, key): value for key, value in read_options(text, release).items()}
+    options = {_FIELDS.get(key, key): value for key, value in read_options(text, release, settings.large_segment_size).items()}
     return replace(settings, **{name: value for name, value in options.items() if name in _NAMES})
 
 
@@ -80,10 +78,11 @@ def settings_from_snapshot(recorded: Mapping[str, Any], release: Release | str =
     Large segment size and non-split rounding are only in its copy of the last options string. An empty mapping gives the defaults.
 
     Raises:
-        InputError: the options string cannot be read, or a value has the wrong type.
+        InputError: the options string cannot be read.
+        SnapshotError: a value has the wrong type.
     """
+    settings = parse_options(str(recorded.get("PYTORCH_CUDA_ALLOC_CONF") or ""), release)
     try:
-        settings = parse_options(str(recorded.get("PYTORCH_CUDA_ALLOC_CONF") or ""), release)
         changes: dict[str, Any] = {}
         if "max_split_size" in recorded:
             limit = int(recorded["max_split_size"])
@@ -95,6 +94,6 @@ def settings_from_snapshot(recorded: Mapping[str, Any], release: Release | str =
         if "roundup_power2_divisions" in recorded:
             table = {str(key): int(value) for key, value in recorded["roundup_power2_divisions"].items()}
             changes["roundup_power2_divisions"] = tuple(table.get(str(1 << entry), 0) for entry in range(DIVISION_ENTRIES))
-    except (TypeError, AttributeError, OverflowError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise SnapshotError(f"allocator_settings: {error}; expected the mapping that PyTorch writes") from error
     return replace(settings, **changes)
