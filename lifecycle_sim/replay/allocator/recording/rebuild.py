@@ -25,12 +25,13 @@ import numpy as np
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Assumption, BlockState, DeviceTrace, Events, Kind, MemoryState
 from lifecycle_sim.events.trace import Int32, Int64
-from lifecycle_sim.replay.allocator.recording.calls import GIVES_BACK, TAKES
+from lifecycle_sim.replay.allocator.recording.calls import GIVES_BACK, TAKES, completed_at_once
 from lifecycle_sim.replay.allocator.recording.extents import Extent, Extents, Held, extents_of, reserved_ranges, settle_claims, tiled
 from lifecycle_sim.replay.allocator.release import Behaviour, Release
 from lifecycle_sim.replay.allocator.rounding import MIN_BLOCK, SMALL_REQUEST, SMALL_SEGMENT, round_size
 from lifecycle_sim.replay.allocator.settings import AllocatorSettings
 
+_SKIPPED = -1
 _LOST = {
     "lost_free": "blocks were handed out where one was still live: its free was lost",
     "lost_alloc": "blocks were freed, or live at the end, though others lay there before: their allocation was lost",
@@ -147,12 +148,17 @@ class _Backwards:
     def undo_all(self) -> None:
         """Undo every event."""
         events = self.events
-        columns = (events.kind, events.address, events.size, events.stream, events.pool)
+        kinds = events.kind.astype(np.int64)
+        at_once = np.flatnonzero(completed_at_once(events))
+        kinds[at_once], kinds[at_once + 1] = _SKIPPED, int(Kind.FREE)
+        columns = (kinds, events.address, events.size, events.stream, events.pool)
         rows = list(zip(range(len(events)), *(column.tolist() for column in columns), strict=True))
-        alloc, completed, asked = int(Kind.ALLOC), int(Kind.FREE_COMPLETED), int(Kind.FREE_REQUESTED)
+        alloc, free, completed, asked = int(Kind.ALLOC), int(Kind.FREE), int(Kind.FREE_COMPLETED), int(Kind.FREE_REQUESTED)
         for event, kind, address, size, stream, pool in reversed(rows):
             if kind == alloc:
                 self._undo_alloc(event, address, size)
+            elif kind == free:
+                self._undo_free(event, address, size, BlockState.ALLOCATED)
             elif kind == completed:
                 self._undo_free(event, address, size, self.freed_state)
             elif kind == asked:
@@ -161,8 +167,6 @@ class _Backwards:
                     self.live[address] = block._replace(state=BlockState.ALLOCATED)
                 else:
                     self._undo_free(event, address, size, BlockState.ALLOCATED)
-            elif kind == Kind.FREE:
-                self._undo_free(event, address, size, BlockState.ALLOCATED)
             elif kind in TAKES:
                 if not self.extents.remove(address, size):
                     self.lost["lost_segment_free"] += 1
