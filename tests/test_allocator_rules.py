@@ -3,6 +3,8 @@
 Addresses are written from the first segment's start; sizes in KiB or MiB. `[a]` is a block handed out, `( )` a free one.
 """
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -124,7 +126,7 @@ def test_a_pool_may_never_split() -> None:
 
 #   max_split_size 32:   ( 40M free )     3M does not take it: 3 < 32 ≤ 40
 #                                         36M takes all of it: 40 < 36 + 20
-#   max_non_split_rounding 20:  ( 60M )   36M does not: 60 ≥ 36 + 20
+#   max_non_split_rounding 20:  ( 60M )   40M does not: 60 ≥ 40 + 20
 def test_oversize_blocks_are_kept_for_oversize_requests() -> None:
     allocator = Allocator(settings="max_split_size_mb:32")
     allocator.free(place(allocator, 40 * MIB))
@@ -132,7 +134,8 @@ def test_oversize_blocks_are_kept_for_oversize_requests() -> None:
     assert offset(place(allocator, 36 * MIB)) == 0
     assert allocator.statistics().oversize_allocations.current == 1
     allocator.free(place(allocator, 60 * MIB))
-    assert offset(place(allocator, 36 * MIB)) == 120 * MIB
+    assert offset(place(allocator, 40 * MIB)) == 120 * MIB
+    assert offset(place(allocator, 40 * MIB + 512)) == 60 * MIB
 
 
 # ── best fit and its ties ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -277,6 +280,8 @@ def test_the_table_holds_what_a_dictionary_holds(changes: list[tuple[bool, int]]
             plain.pop(key, None)
         assert dict(table) == plain
         assert len(table) == len(plain)
+        distances = [-1 if entry is None else entry.distance for entry in table._entries]
+        assert all(after <= before + 1 for before, after in pairwise(distances)), "a later entry is further from its slot"
     table.drain(lambda key, _: key % 2 == 0)
     assert dict(table) == {key: value for key, value in plain.items() if key % 2}
 
@@ -562,6 +567,50 @@ def test_a_pool_may_lend_before_anything_is_given_back() -> None:
     assert place(allocator, 28 * MIB) == FIRST_SEGMENT
     assert allocator.counters.alloc_retries == 0
     assert allocator.reserved == 50 * MIB
+
+
+def test_a_released_pool_lends_no_more() -> None:
+    allocator = Allocator(Device(64 * MIB))
+    pool = allocator.create_pool(use_on_oom=True)
+    allocator.begin_pool(pool)
+    allocator.free(place(allocator, 30 * MIB))
+    allocator.end_pool(pool)
+    allocator.release_pool(pool)
+    allocator.release_pool(pool)
+    place(allocator, 20 * MIB)
+    before = len(allocator)
+    place(allocator, 28 * MIB)
+    assert trace(allocator, before)[0] == ("segment_free", 0, 30 * MIB)
+
+
+def test_frees_deferred_by_a_capture_are_completed_by_a_flush() -> None:
+    allocator = Allocator()
+    address = place(allocator, 1000)
+    allocator.record_stream(address, SIDE)
+    allocator.begin_capture()
+    allocator.free(address)
+    allocator.end_capture()
+    allocator.empty_cache()
+    assert allocator.reserved == 0
+
+
+#   side stream:   event of default block │ event of the pool's block      destroying the pool waits for the later one, so both are over
+def test_waiting_for_a_pools_events_passes_what_came_before_on_the_stream() -> None:
+    allocator = Allocator()
+    pool = allocator.create_pool()
+    default = place(allocator, 1000)
+    allocator.begin_pool(pool)
+    private = place(allocator, 1000)
+    allocator.end_pool(pool)
+    allocator.release_pool(pool)
+    for address in (default, private):
+        allocator.record_stream(address, SIDE)
+        allocator.free(address)
+    allocator.release_pool(pool)
+    allocator.empty_cache(pool)
+    assert allocator.state().blocks.state.tolist() == [BlockState.PENDING_FREE, BlockState.INACTIVE]
+    place(allocator, 100)
+    assert allocator.statistics()["active"].current == 1
 
 
 # ── devices ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
