@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 import click
 
@@ -68,6 +68,29 @@ def replays(trace: Trace, device: str | None) -> tuple[DeviceReplay, ...]:
 
     with progress("replaying"):
         return replay_all(trace) if device is None else (replay(trace, device),)
+
+
+class OfDevice(Protocol):
+    """What was found out about one device."""
+
+    @property
+    def device(self) -> str:
+        """Its name."""
+
+
+Found = TypeVar("Found", bound=OfDevice)
+
+
+def the_only(replayed: tuple[Found, ...], why: str) -> Found:
+    """Return the one device of *replayed*.
+
+    Raises:
+        UsageError: there are several, and none was chosen.
+    """
+    if len(replayed) > 1:
+        names = ", ".join(each.device for each in replayed)
+        raise click.UsageError(f"{why} needs one device: add --device, one of {names}")
+    return replayed[0]
 
 
 def is_scenario(source: str) -> bool:
