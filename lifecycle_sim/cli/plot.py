@@ -11,8 +11,14 @@ from lifecycle_sim.output.atomic import refuse_to_overwrite
 from lifecycle_sim.replay import DeviceReplay, replay
 from lifecycle_sim.replay.grouping import BY
 
-KINDS = ("timeline", "lifecycle", "composition", "size-span")
-BY_HELP = f"What the colours stand for: {', '.join(BY)}; by default categories or owners, where they are known."
+KINDS = ("timeline", "lifecycle", "composition", "size-span", "address-map", "address-time")
+BY_STATE = "state"
+"""What only blocks can be coloured by, and are by default."""
+BY_OF_BLOCKS = (BY_STATE, "owner", "category")
+BY_HELP = (
+    f"What the colours stand for: {', '.join(BY)}; by default categories or owners, where they are known. "
+    f"In an address map one of {', '.join(BY_OF_BLOCKS)}."
+)
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -20,7 +26,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 @click.argument("source")
 @output_options
 @click.option("--kind", type=click.Choice(KINDS), default="timeline", show_default=True, help="What to draw.")
-@click.option("--by", type=click.Choice(BY), metavar="GROUPING", help=BY_HELP)
+@click.option("--by", type=click.Choice((*BY, BY_STATE)), metavar="GROUPING", help=BY_HELP)
 @capacity_option
 @parameter_option
 @device_option
@@ -34,7 +40,9 @@ def command(
     parameters: dict[str, int],
     device: str | None,
 ) -> None:
-    """Draw SOURCE: its level over events, live intervals, composition at the peak, or sizes × spans.
+    """Draw SOURCE: its level over events, live intervals, composition at the peak, sizes × spans, or addresses.
+
+    An address map shows the segments and blocks at the end of a recording, address-time all storages at their addresses over events.
 
     The figure shows one device: the one with the highest peak, unless --device names another. Its format is that of the file's suffix:
     .png, .svg or .pdf.
@@ -42,6 +50,7 @@ def command(
     \b
     Example:
       lifecycle-sim plot snapshot.pickle -o timeline.png --by owner
+      lifecycle-sim plot snapshot.pickle -o map.png --kind address-map
     """
     if not output.lower().endswith(SUFFIXES):
         raise click.BadParameter(f"{output!r} ends in none of {', '.join(SUFFIXES)}", param_hint="--output")
@@ -49,6 +58,9 @@ def command(
         raise click.UsageError("--capacity is a line in a timeline: leave it out, or choose --kind timeline")
     if by is not None and kind == "size-span":
         raise click.UsageError("a size × span chart shows all storages alike: leave --by out")
+    if by is not None and (by not in BY_OF_BLOCKS if kind == "address-map" else by == BY_STATE):
+        choices = BY_OF_BLOCKS if kind == "address-map" else BY
+        raise click.UsageError(f"--kind {kind} cannot be coloured by {by}: choose one of {', '.join(choices)}")
     refuse_to_overwrite(output, force)
     trace = open_trace(source, parameters)
     with progress(f"drawing {output}"):
@@ -67,6 +79,10 @@ def draw(replayed: DeviceReplay, kind: str, by: str | None, capacity: int | None
         axes = figures.lifecycle_chart(replayed, by=grouping)
     elif kind == "composition":
         axes = figures.composition(replayed, by=grouping)
-    else:
+    elif kind == "size-span":
         axes = figures.size_span(replayed)
+    elif kind == "address-map":
+        axes = figures.address_map(replayed, by=BY_STATE if by is None else by)
+    else:
+        axes = figures.address_time(replayed, by=grouping)
     figures.save(axes, output, force)
