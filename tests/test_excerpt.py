@@ -14,7 +14,9 @@ from lifecycle_sim.events import Basis, BlockState, Clock, DeviceTrace, Events, 
 from lifecycle_sim.output.exports.snapshot import as_snapshot
 from lifecycle_sim.program.scenario import run_scenario
 from lifecycle_sim.replay import replay
+from lifecycle_sim.replay.allocator.recording import open_loop
 from lifecycle_sim.replay.excerpt import excerpt
+from lifecycle_sim.replay.moment import moment
 from lifecycle_sim.replay.regions import regions
 from lifecycle_sim.sources.detect import read_trace
 from tests.cli_support import lifecycle_sim
@@ -46,6 +48,8 @@ def test_levels_in_a_window_are_those_of_the_whole(path: Path, window: tuple[int
         assert inside.gaps == ()
         assert {finding.code for finding in check(trace)} <= {"free_of_unknown"}
         assert_sound(inside)
+        if stop > 1:  # the first event alone obtains a segment for a block that is no longer in the window
+            assert open_loop(trace).exact
     walk_back(loaded(as_snapshot(part.trace).data))
 
 
@@ -63,6 +67,38 @@ def test_the_state_after_a_window_is_the_recorded_one_where_that_is_known() -> N
         assert getattr(final.segments, name).tolist() == getattr(recorded.segments, name).tolist(), name
     for name in ("segment", "address", "size", "state"):
         assert getattr(final.blocks, name).tolist() == getattr(recorded.blocks, name).tolist(), name
+
+
+@pytest.mark.parametrize("event", [-1, 0, 300, 1288, 2000, 2987])
+def test_the_state_after_any_event_holds_what_is_live(event: int) -> None:
+    replayed = replay(read_trace(TRAIN))
+    found = moment(replayed, event)
+    assert found.differences == 0
+    assert found.state.requested == replayed.timeline.at(event)
+    assert found.state.reserved == replayed.reserved.at(event)
+    blocks, live = found.state.blocks, replayed.lifetimes.live_at(event)
+    active = blocks.state > 0
+    told = sorted(zip(blocks.address[active].tolist(), blocks.requested[active].tolist(), blocks.stack[active].tolist(), strict=True))
+    lifetimes = replayed.lifetimes
+    columns = (lifetimes.address[live].tolist(), lifetimes.size[live].tolist(), lifetimes.stack[live].tolist())
+    assert told == sorted(zip(*columns, strict=True))
+
+
+def test_there_is_no_state_after_an_event_that_is_not_there() -> None:
+    with pytest.raises(InputError, match="there is no event 2,988: its events are 0 to 2,987"):
+        moment(replay(read_trace(TRAIN)), 2988)
+
+
+def test_where_the_allocator_differs_the_state_is_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of the request rounded up to 512 bytes, in the segments of that event; the levels stay those of the whole."""
+    monkeypatch.setattr("lifecycle_sim.replay.excerpt.replayable", lambda trace: [])
+    whole = replay(read_trace(TRAIN))
+    part = excerpt(read_trace(TRAIN), window=(1000, 1600))
+    assert any("put together from what was live" in note for note in part.notes)
+    inside = replay(part.trace)
+    assert inside.timeline.levels.tolist() == whole.timeline.levels[1000:1601].tolist()
+    assert inside.reserved.levels.tolist() == whole.reserved.levels[1000:1601].tolist()
+    assert_sound(inside)
 
 
 @pytest.mark.parametrize("count", [1, 10, 100, 10_000])
@@ -84,7 +120,7 @@ def test_the_largest_storages_hold_what_they_held(count: int) -> None:
     walk_back(loaded(as_snapshot(part.trace).data))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(traces(min_devices=1), st.data())
 def test_any_part_of_a_sound_trace_has_its_levels(trace: Trace, data: st.DataObject) -> None:
     names = [device.device for device in trace if not device.device.isdigit()]

@@ -204,6 +204,12 @@ def test_the_command_draws_addresses(tmp_path: Path) -> None:
         result = lifecycle_sim("plot", source, "--kind", kind, "--by", by, "-o", tmp_path / f"{kind}.png")
         assert (result.returncode, result.stdout) == (0, "")
         assert (tmp_path / f"{kind}.png").stat().st_size > 10_000
+    for more in (("--kind", "address-map", "--at", "8"), ("--kind", "levels", "--capacity", "1 GiB")):
+        result = lifecycle_sim("plot", source, *more, "--device", "0", "-o", tmp_path / "more.png", "--force")
+        assert (result.returncode, result.stdout) == (0, "")
+        assert "differs" not in result.stderr
+    for wrong_use in (("--kind", "levels", "--by", "owner"), ("--at", "3")):
+        assert lifecycle_sim("plot", source, *wrong_use, "-o", tmp_path / "no.png").returncode == 2
     wrong = lifecycle_sim("plot", source, "--kind", "address-map", "--by", "size", "-o", tmp_path / "no.png")
     assert wrong.returncode == 2
     assert "choose one of state, owner, category" in " ".join(wrong.stderr.split())

@@ -9,9 +9,11 @@ import numpy as np
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import DeviceTrace, Events, MemoryState, Span, Trace
 from lifecycle_sim.events.trace import Bool, Int64
+from lifecycle_sim.replay.allocator.recording import replayable
 from lifecycle_sim.replay.belonging import NOBODY, OF_STORAGES, storage_of_events
 from lifecycle_sim.replay.device import DeviceReplay, replay, replay_all
 from lifecycle_sim.replay.lifetimes import Lifetimes
+from lifecycle_sim.replay.moment import moment
 from lifecycle_sim.replay.placement import live_after, placed
 from lifecycle_sim.replay.regions import regions
 from lifecycle_sim.replay.tiling import Live, tile
@@ -83,19 +85,26 @@ def _window(replayed: DeviceReplay, first: int, stop: int, notes: list[str]) -> 
     )
     if replayed.lifetimes is None:
         return replace(_only(recorded, chosen, first, stop, notes), start=int(replayed.timeline.levels[first]), final=None)
+    made_up = None
     if recorded.final is None:
         prepared = placed(replayed)
+        made_up = prepared.made_up
         notes.append(f"{recorded.device}: {prepared.made_up}")
         recorded = prepared.recorded
         if stop < n:
             replayed = replay(replace(replayed.trace, devices=(recorded,)), recorded.device)
-    final = recorded.final if stop == n else _state_after(replayed, stop - 1, notes)
+    final = recorded.final if stop == n else _state_after(replayed, stop - 1, made_up, notes)
     return replace(_only(recorded, chosen, first, stop, notes), start=None, final=final)
 
 
-def _state_after(replayed: DeviceReplay, event: int, notes: list[str]) -> MemoryState:
-    """The state after *event*: segments walked back from the end, and in them the live storages."""
+def _state_after(replayed: DeviceReplay, event: int, made_up: str | None, notes: list[str]) -> MemoryState:
+    """The state after *event*: that of the allocator, where it reproduces the recording; else one that is put together.
+
+    For that the segments are walked back from the end, and the live storages put into them.
+    """
     recorded, found = replayed.recorded, replayed.identified_lifetimes()
+    if made_up is None and (exact := _state_by_the_allocator(replayed, event)) is not None:
+        return exact
     owner = storage_of_events(recorded.events, found)
     live = live_after(recorded, found, owner, event)
     final, known = recorded.final, found.live_at(event) & found.leaked
@@ -109,6 +118,17 @@ def _state_after(replayed: DeviceReplay, event: int, notes: list[str]) -> Memory
     if without_room:
         notes.append(f"{recorded.device}: {without_room:,} storages after the window had no room among the others and are left out")
     return state
+
+
+def _state_by_the_allocator(replayed: DeviceReplay, event: int) -> MemoryState | None:
+    """The state after *event* as the allocator has it, None where it does not reproduce the recording."""
+    if replayed.device not in replayable(replayed.trace):
+        return None
+    try:
+        exact = moment(replayed, event)
+    except InputError:  # the record's release or settings are none that the allocator knows
+        return None
+    return None if exact.differences else exact.state
 
 
 def _with_known_blocks(live: Live, unfreed: Int64, final: MemoryState) -> Live:

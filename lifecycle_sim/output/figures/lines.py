@@ -22,7 +22,7 @@ from lifecycle_sim.units import format_bytes
 
 NAMES = ("requested", "allocated", "active", "reserved")
 COLOURS = {"requested": "#228833", "allocated": "#4477AA", "active": "#AA4499", "reserved": "#1F2328"}
-WIDTHS = {"requested": 0.8, "allocated": 1.7, "active": 2.8, "reserved": 1.1}
+WIDTHS = {"requested": 0.7, "allocated": 1.4, "active": 2.2, "reserved": 1.1}
 """The lower a level, the thinner and the further in front: where levels are equal, all of them are seen."""
 INTERNAL_COLOUR, EXTERNAL_COLOUR = "#F3D9EC", "#E9ECEF"
 ROOM = 0.06
@@ -62,7 +62,7 @@ def levels(
     highest = max(int(line.max()) for line in known.values())
     for name in reversed(known):
         (line,) = ax.plot(edges, drawn[name], drawstyle="steps-post", color=COLOURS[name], linewidth=WIDTHS[name], gid=name)
-        line.set_zorder(5 - NAMES.index(name) / 10)
+        line.set_zorder(5.5 if name == "reserved" else 5 - NAMES.index(name) / 10)
         at = int(np.argmax(known[name]))
         size = int(known[name][at])
         where = f"event {at - 1:,}" if at else "the start"
