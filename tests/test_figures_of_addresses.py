@@ -4,11 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
+from lifecycle_sim.cli import main
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Basis, Clock, DeviceTrace, Events, Evidence, Kind, Trace
 from lifecycle_sim.output.exports.snapshot import as_snapshot
@@ -18,7 +20,6 @@ from lifecycle_sim.program.scenario import run_scenario
 from lifecycle_sim.replay import DeviceReplay, Timeline, replay
 from lifecycle_sim.replay.excerpt import excerpt
 from lifecycle_sim.sources.detect import read_trace
-from tests.cli_support import lifecycle_sim
 from tests.conftest import ROOT
 from tests.strategies import traces
 
@@ -199,19 +200,22 @@ def test_levels_come_from_an_object_too_and_are_checked() -> None:
 
 
 def test_the_command_draws_addresses(tmp_path: Path) -> None:
+    def lifecycle_sim(*arguments: object) -> Result:
+        return CliRunner(catch_exceptions=False).invoke(main, [str(each) for each in arguments])
+
     source = ROOT / "scenarios" / "torch214_stub_small.pickle"
     for kind, by in (("address-map", "owner"), ("address-time", "size")):
         result = lifecycle_sim("plot", source, "--kind", kind, "--by", by, "-o", tmp_path / f"{kind}.png")
-        assert (result.returncode, result.stdout) == (0, "")
+        assert (result.exit_code, result.stdout) == (0, "")
         assert (tmp_path / f"{kind}.png").stat().st_size > 10_000
     for more in (("--kind", "address-map", "--at", "8"), ("--kind", "levels", "--capacity", "1 GiB")):
         result = lifecycle_sim("plot", source, *more, "--device", "0", "-o", tmp_path / "more.png", "--force")
-        assert (result.returncode, result.stdout) == (0, "")
+        assert (result.exit_code, result.stdout) == (0, "")
         assert "differs" not in result.stderr
     for wrong_use in (("--kind", "levels", "--by", "owner"), ("--at", "3")):
-        assert lifecycle_sim("plot", source, *wrong_use, "-o", tmp_path / "no.png").returncode == 2
+        assert lifecycle_sim("plot", source, *wrong_use, "-o", tmp_path / "no.png").exit_code == 2
     wrong = lifecycle_sim("plot", source, "--kind", "address-map", "--by", "size", "-o", tmp_path / "no.png")
-    assert wrong.returncode == 2
+    assert wrong.exit_code == 2
     assert "choose one of state, owner, category" in " ".join(wrong.stderr.split())
     wrong = lifecycle_sim("plot", source, "--by", "state", "-o", tmp_path / "no.png")
-    assert wrong.returncode == 2
+    assert wrong.exit_code == 2
