@@ -59,6 +59,7 @@ def test_every_byte_of_the_segments_is_in_the_map_once(name: str, by: str) -> No
     for one, other in zip(sorted(everything, key=lambda b: (b[2], b[0])), sorted(everything, key=lambda b: (b[2], b[0]))[1:], strict=False):
         assert one[2] < other[2] or one[1] <= other[0]
     segments = bars(ax, "segments")
+    assert segments[0][0] == 0
     for left, right, top in everything:
         assert any(low <= left and right <= high and top == line for low, high, line in segments)
     assert any("reserved in" in text for text in legend_texts(ax))

@@ -14,6 +14,7 @@ from lifecycle_sim.output.exports import write
 from lifecycle_sim.output.exports.snapshot import as_snapshot
 from lifecycle_sim.program.scenario import run_scenario
 from lifecycle_sim.replay import replay, replay_all
+from lifecycle_sim.replay.tiling import Live, segments_of, tile
 from lifecycle_sim.sources.detect import read_trace
 from lifecycle_sim.sources.snapshot import read_snapshot
 from lifecycle_sim.sources.snapshot.writer import write_snapshot
@@ -302,3 +303,38 @@ def test_what_the_plain_writer_cannot_write_is_said_for_every_device() -> None:
 
 
 NEITHER = (Evidence.MEASURED, Clock.NONE)
+
+
+def test_freed_neighbours_merge_and_the_smallest_piece_that_fits_is_taken() -> None:
+    r"""Addresses from the base, in units of 512 bytes.
+
+    ::
+
+        a b c d e    alloc 1 1 1 2 1, then free a b d       [-- --  c -- -- e]
+        f            2 units: d's place fits as well as a + b: the lower       [f f c -- -- e]
+        g            1 unit: only d's place is left                            [f f c g -- e]
+    """
+    unit = 512
+    rows = [(Kind.ALLOC, k, size * unit) for k, size in enumerate((1, 1, 1, 2, 1))]
+    rows += [(Kind.FREE, k, size * unit) for k, size in ((0, 1), (1, 1), (3, 2))]
+    rows += [(Kind.ALLOC, 5, 2 * unit), (Kind.ALLOC, 6, unit)]
+    events = Events.of(*zip(*rows, strict=True))
+    trace = Trace((DeviceTrace("cuda:0", events, Basis.PAYLOAD, start=0),), "scenario", Evidence.SIMULATED, Clock.NONE)
+    (again,) = read_trace(as_snapshot(trace).data)
+    base = int(again.final.segments.address[0])
+    placed = ((again.events.address[again.events.kind == Kind.ALLOC] - base) // unit).tolist()
+    assert placed == [0, 1, 2, 3, 5, 0, 3]
+
+
+def test_blocks_end_where_the_next_one_begins() -> None:
+    def column(*values: int) -> np.ndarray:
+        return np.array(values, np.int64)
+
+    segments = segments_of(column(0), column(4096), column(0), np.zeros(1, np.int32))
+    live = Live(column(512, 1024, 3584), column(300, 600, 900), column(1024, 1024, 1024), *(np.zeros(3, np.int64) for _ in range(5)))
+    state, without_room = tile(segments, replace(live, state=np.ones(3, np.uint8)))
+    assert without_room == 0
+    assert state.blocks.address.tolist() == [0, 512, 1024, 2048, 3584]
+    assert state.blocks.size.tolist() == [512, 512, 1024, 1536, 512]
+    assert state.blocks.state.tolist() == [0, 1, 1, 0, 1]
+    assert (state.segments.allocated.tolist(), state.segments.requested.tolist()) == ([2048], [1800])
