@@ -305,7 +305,8 @@ def test_what_the_plain_writer_cannot_write_is_said_for_every_device() -> None:
 NEITHER = (Evidence.MEASURED, Clock.NONE)
 
 
-def test_freed_neighbours_merge_and_the_smallest_piece_that_fits_is_taken() -> None:
+@pytest.mark.parametrize("order", [(0, 1, 3), (1, 0, 3), (3, 1, 0)])
+def test_freed_neighbours_merge_and_the_smallest_piece_that_fits_is_taken(order: tuple[int, ...]) -> None:
     r"""Addresses from the base, in units of 512 bytes.
 
     ::
@@ -315,8 +316,9 @@ def test_freed_neighbours_merge_and_the_smallest_piece_that_fits_is_taken() -> N
         g            1 unit: only d's place is left                            [f f c g -- e]
     """
     unit = 512
-    rows = [(Kind.ALLOC, k, size * unit) for k, size in enumerate((1, 1, 1, 2, 1))]
-    rows += [(Kind.FREE, k, size * unit) for k, size in ((0, 1), (1, 1), (3, 2))]
+    sizes = (1, 1, 1, 2, 1)
+    rows = [(Kind.ALLOC, k, size * unit) for k, size in enumerate(sizes)]
+    rows += [(Kind.FREE, k, sizes[k] * unit) for k in order]
     rows += [(Kind.ALLOC, 5, 2 * unit), (Kind.ALLOC, 6, unit)]
     events = Events.of(*zip(*rows, strict=True))
     trace = Trace((DeviceTrace("cuda:0", events, Basis.PAYLOAD, start=0),), "scenario", Evidence.SIMULATED, Clock.NONE)
