@@ -18,12 +18,12 @@ from lifecycle_sim.replay import DeviceReplay
 from lifecycle_sim.replay.allocator.beginning import Beginning, beginning_of
 from lifecycle_sim.replay.allocator.device import Device
 from lifecycle_sim.replay.allocator.model import Allocator
-from lifecycle_sim.replay.allocator.rebuild import rebuild
-from lifecycle_sim.replay.allocator.release import NEWEST, Release
+from lifecycle_sim.replay.allocator.recording import RecordedSettings, rebuild, recorded_settings
+from lifecycle_sim.replay.allocator.release import Release
 from lifecycle_sim.replay.allocator.requests import Requests, requests_of, reserved_changes
 from lifecycle_sim.replay.allocator.rerun import Outcome, Progress, carry_out, outcome
 from lifecycle_sim.replay.allocator.rounding import segment_size
-from lifecycle_sim.replay.allocator.settings import AllocatorSettings, parse_options, settings_from_snapshot
+from lifecycle_sim.replay.allocator.settings import AllocatorSettings, parse_options
 from lifecycle_sim.study.executor import Executor, run_jobs
 from lifecycle_sim.study.what_if_assumptions import assumptions_of
 
@@ -40,7 +40,7 @@ class Question:
         requests: what was asked of the allocator.
         recorded: the settings recorded with it, or the defaults.
         release: the PyTorch release to behave like.
-        release_known: whether the release was asked for; else it is guessed from the recording, or the newest.
+        chosen: what had to be assumed to choose release and settings.
         capacity: bytes that can be had from the device; None if nothing tells.
         capacity_from: what tells.
         beginning: what was there before the window; None where the window begins on an empty device, or where it cannot be told.
@@ -53,7 +53,7 @@ class Question:
     requests: Requests
     recorded: AllocatorSettings
     release: Release
-    release_known: bool
+    chosen: tuple[Assumption, ...]
     capacity: int | None
     capacity_from: CapacitySource | None
     beginning: Beginning | None
@@ -181,18 +181,17 @@ def ask(
     trace, recorded = replayed.trace, replayed.recorded
     if recorded.device in ("pinned", "cpu"):
         raise InputError(f"{recorded.device}: this memory does not come from the CUDA caching allocator, so its settings change nothing")
-    told = None if trace.release is None else Release.parse(trace.release)
-    settings = settings_from_snapshot(trace.settings if trace.format == "cuda-snapshot" else {}, told or NEWEST)
+    chosen = recorded_settings(trace)
+    settings = chosen.settings
     requests = requests_of(replayed, settings.garbage_collection_threshold > 0, _told_by_failure(replayed, settings, event))
-    behaves = Release.parse(release) if release is not None else told or NEWEST
-    beginning, empty = _beginning(replayed, requests, settings, told or NEWEST)
+    beginning, empty = _beginning(replayed, requests, chosen)
     known, source = _capacity(replayed, capacity, settings, event)
     return Question(
         device=recorded.device,
         requests=requests,
         recorded=settings,
-        release=behaves,
-        release_known=release is not None,
+        release=chosen.release if release is None else Release.parse(release),
+        chosen=() if release is not None else chosen.assumptions,
         capacity=known,
         capacity_from=source,
         beginning=beginning,
@@ -266,9 +265,7 @@ def _note(settings: AllocatorSettings) -> str | None:
     return None
 
 
-def _beginning(
-    replayed: DeviceReplay, requests: Requests, settings: AllocatorSettings, release: Release
-) -> tuple[Beginning | None, bool]:
+def _beginning(replayed: DeviceReplay, requests: Requests, chosen: RecordedSettings) -> tuple[Beginning | None, bool]:
     """What was there before the window, where that is something and can be told; and whether there was nothing."""
     recorded = replayed.recorded
     if recorded.final is None:
@@ -276,7 +273,7 @@ def _beginning(
     held = recorded.final.reserved - int(reserved_changes(recorded).sum())
     if requests.older == 0 and held == 0:
         return None, True
-    found = rebuild(recorded, settings, release, len(replayed.trace.pools))
+    found = rebuild(recorded, chosen.settings, chosen.release, len(replayed.trace.pools))
     return beginning_of(requests, found.state, found.reservations), False
 
 

@@ -16,11 +16,9 @@ _LOSSES = ("gap", "lost_free", "lost_alloc", "start_unsettled", "no_final_state"
 
 def assumptions_of(question: Question, starts: Collection[str]) -> tuple[Assumption, ...]:
     """Return what had to be assumed to answer *question*, with rows that began in the ways of *starts*."""
-    requests, trace = question.requests, question.replayed.trace
+    requests = question.requests
     told = [each for each in question.replayed.assumptions if each.code in _LOSSES]
-    if not question.release_known:
-        guess = "is not told by the source" if trace.release is None else f"is one of {trace.release}, going by the recording's keys"
-        told.append(Assumption("release", 1, f"PyTorch's release {guess}: it is taken to behave like {question.release}"))
+    told += question.chosen
     if requests.older:
         size = int(requests.size[: requests.older].sum())
         if "rebuilt" in starts:

@@ -15,7 +15,7 @@ from lifecycle_sim.replay.allocator.device import GRANULARITY
 from lifecycle_sim.replay.allocator.model import Allocator
 from lifecycle_sim.replay.allocator.pools import PoolId
 from lifecycle_sim.replay.allocator.release import Release
-from lifecycle_sim.replay.allocator.requests import Action, Requests
+from lifecycle_sim.replay.allocator.requests import Action
 from lifecycle_sim.replay.allocator.rerun import Failure, Outcome, ask_once, outcome
 from lifecycle_sim.replay.allocator.rounding import MIN_BLOCK, SMALL_REQUEST
 from lifecycle_sim.replay.allocator.settings import AllocatorSettings
@@ -29,7 +29,7 @@ PIECES_KEPT = 10
 MEDIUM_REQUEST = 10 * MIB
 """Requests below this get a segment of a fixed size, so that a larger one may fit where a smaller one does not."""
 
-Means = Literal["flush", "settings", "capacity", "smaller request"]
+Means = Literal["flush", "start", "settings", "capacity", "smaller request"]
 
 
 @dataclass(frozen=True)
@@ -219,6 +219,7 @@ def _explain(question: Question, job: Job, came: Outcome, failure: Failure) -> W
         pieces=pieces,
         remedies=(
             _flush(job, failure),
+            *_control(job, failure),
             *_other_settings(question, job, failure),
             *_more_capacity(job, failure),
             *_smaller_request(job, failure, allocator),
@@ -279,14 +280,15 @@ def _other_settings(question: Question, job: Job, failure: Failure) -> list[Reme
     others = [replace(now, expandable_segments=not now.expandable_segments)]
     others += [replace(now, max_split_size=limit) for limit in ([None] if now.max_split_size is not None else []) + limits]
     return [
-        _tried(_with(question, job, settings), failure, "settings", _changed(now, settings))
+        _tried(replace(job, settings=settings, beginning=None), failure, "settings", _changed(now, settings))
         for settings in others
         if not settings.expandable_segments or question.release >= Release(2, 1)
     ]
 
 
-def _with(question: Question, job: Job, settings: AllocatorSettings) -> Job:
-    return replace(job, settings=settings, beginning=None)
+def _control(job: Job, failure: Failure) -> list[Remedy]:
+    """The recorded settings, begun as the other settings must begin: what they do better than this is theirs."""
+    return [] if job.beginning is None else [_tried(replace(job, beginning=None), failure, "start", "the recorded settings, begun placed")]
 
 
 def _changed(now: AllocatorSettings, then: AllocatorSettings) -> str:
@@ -329,41 +331,46 @@ def _least_capacity(job: Job, enough: Callable[[Failure | None], bool]) -> int |
 
 
 def _smaller_request(job: Job, failure: Failure, allocator: Allocator) -> list[Remedy]:
-    """The largest smaller request that is met in its place; *allocator* is as it was after the failure."""
-    size = _largest_met(job.requests, allocator, failure)
-    name = "asking for less"
-    if size is None:
-        return [Remedy("smaller request", name, False, None)]
-    sizes = job.requests.size.copy()
-    sizes[failure.request] = size
-    again, _ = run_job(job, until=failure.request)
-    met = ask_once(job.requests, again, failure.request, size) is not None
-    return [Remedy("smaller request", name, met, None, failure.requested - size, size)]
+    """The largest smaller request that is met in its place; *allocator* is as it was after the failure.
 
-
-def _largest_met(requests: Requests, allocator: Allocator, failure: Failure) -> int | None:
-    """Bisect, range by range from above, for the largest request that is met.
-
-    After a failure all that is whole has been given back, so that asking, freeing and flushing leaves everything as it was.
+    After a failure all that is whole has been given back, so that asking, freeing and flushing leaves everything as it was, and many sizes
+    can be tried. PyTorch does not look among the free blocks again after that flush, though, so the answer is replayed from the start,
+    and where it does not hold, every size is.
     """
 
-    def met(units: int) -> bool:
-        address = ask_once(requests, allocator, failure.request, units * MIN_BLOCK)
+    def met_afterwards(units: int) -> bool:
+        address = ask_once(job.requests, allocator, failure.request, units * MIN_BLOCK)
         if address is None:
             return False
         allocator.free(address)
         allocator.empty_cache()
         return True
 
-    top = (failure.requested - 1) // MIN_BLOCK
-    for first in (MEDIUM_REQUEST, SMALL_REQUEST + MIN_BLOCK, MIN_BLOCK):
-        low, high = first // MIN_BLOCK, top + 1
-        if low > top:
-            continue
-        if met(low):
+    def met(units: int) -> bool:
+        again, _ = run_job(job, until=failure.request)
+        return ask_once(job.requests, again, failure.request, units * MIN_BLOCK) is not None
+
+    units = _largest_met(met_afterwards, failure.requested)
+    if units is not None and not met(units):
+        units = _largest_met(met, failure.requested)
+    if units is None:
+        return [Remedy("smaller request", "asking for less", False, None)]
+    size = units * MIN_BLOCK
+    return [Remedy("smaller request", "asking for less", True, None, failure.requested - size, size)]
+
+
+def _largest_met(met: Callable[[int], bool], requested: int) -> int | None:
+    """Bisect for the largest smaller request that is met, in units of ``MIN_BLOCK``; None if none is.
+
+    Segments are larger for requests just below 10 MiB than for that size, so each range of sizes is searched for itself, from above.
+    """
+    top = (requested - 1) // MIN_BLOCK
+    for first in (MEDIUM_REQUEST // MIN_BLOCK, SMALL_REQUEST // MIN_BLOCK + 1, 1):
+        low, high = first, top + 1
+        if low <= top and met(low):
             while high - low > 1:
                 middle = (low + high) // 2
                 low, high = (middle, high) if met(middle) else (low, middle)
-            return low * MIN_BLOCK
-        top = low - 1
+            return low
+        top = min(top, low - 1)
     return None
