@@ -133,7 +133,9 @@ class AllMet:
     Attributes:
         device: the device's name.
         release: the PyTorch release that was modelled.
+        settings: the options string in force, empty for the defaults.
         capacity: bytes that could be had from the device.
+        capacity_from: what tells it.
         start: how the replay began.
         outcome: what came of the requests.
         assumptions: what had to be assumed.
@@ -141,7 +143,9 @@ class AllMet:
 
     device: str
     release: str
+    settings: str
     capacity: int
+    capacity_from: str
     start: Start
     outcome: Outcome
     assumptions: tuple[Assumption, ...]
@@ -181,7 +185,16 @@ def why_out_of_memory(
                 f"{question.capacity:,} bytes that it tells: other memory may have been in use then; give the capacity with --capacity"
             )
         start = start_of(question, job)
-        return AllMet(replayed.device, str(question.release), question.capacity, start, came, assumptions_of(question, {start}))
+        return AllMet(
+            device=replayed.device,
+            release=str(question.release),
+            settings=options_text(question.recorded),
+            capacity=question.capacity,
+            capacity_from=question.capacity_from or "given",
+            start=start,
+            outcome=came,
+            assumptions=assumptions_of(question, {start}),
+        )
     return _explain(question, job, came, failure)
 
 
