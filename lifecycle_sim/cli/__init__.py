@@ -21,6 +21,7 @@ COMMANDS = {
     "lifetimes": "The largest, longest, leaked or temporary storages.",
     "run": "Run a scenario: peak, steady state and the static table side by side.",
     "check": "Whether a recording contradicts itself, and what it lost.",
+    "allocator": "The caching allocator on its own beside a recording; the four levels; waste.",
     "plot": "Draw a timeline, lifecycle chart, composition or size × span chart.",
     "convert": "Write a trace in another format.",
 }

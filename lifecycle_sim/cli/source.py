@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import click
 
@@ -67,7 +67,18 @@ def replays(trace: Trace, device: str | None) -> tuple[DeviceReplay, ...]:
         return replay_all(trace) if device is None else (replay(trace, device),)
 
 
-def the_only(replayed: tuple[DeviceReplay, ...], why: str) -> DeviceReplay:
+class OfDevice(Protocol):
+    """What was found out about one device."""
+
+    @property
+    def device(self) -> str:
+        """Its name."""
+
+
+Found = TypeVar("Found", bound=OfDevice)
+
+
+def the_only(replayed: tuple[Found, ...], why: str) -> Found:
     """Return the one device of *replayed*.
 
     Raises:

@@ -134,7 +134,7 @@ class Beside:
         predicted = self.allocator.changes()
         given = [change for change in changes if change.kind in GIVES_BACK]
         tail = last and self._partial  # the request that takes memory comes after the last event that was asked for
-        self._apply(group)
+        self._apply(group, None)
         if not self.tally.changes(event, predicted, given if tail else changes) or tail:
             self._set_right(event)
 
@@ -156,7 +156,7 @@ class Beside:
             got, astray = None, error
         self._finish([each for each in group if each.act == Act.FINISH and self.allocator.is_waiting(each.address)])
         predicted = self.allocator.changes()
-        self._apply(group)
+        self._apply(group, self.allocator.block_size_for(call.size) <= SMALL_REQUEST)
         if astray is not None and astray.size not in [change.size for change in changes]:
             self._astray(event, astray)
         same = self.tally.changes(event, predicted, changes)
@@ -171,7 +171,7 @@ class Beside:
             self.tally.agree(PLACEMENT)
             self._block[event] = self.allocator.block_size(got)
         else:
-            self._misplaced(call, got)
+            self._misplaced(call, got, same)
 
     def _completes_in_retry(self, call: Call, group: list[Call], changes: list[Change]) -> bool:
         """Whether the frees of *group* complete inside the request's own retry: if they had before, the request would have fitted."""
@@ -229,8 +229,11 @@ class Beside:
     def _astray(self, event: int, astray: AstrayError) -> None:
         self.tally.wanted(event, astray.kind, astray.size)
 
-    def _misplaced(self, call: Call, got: int | None) -> None:
-        """Count a request that got another block than recorded, unless nothing could tell the two apart, and place it as recorded."""
+    def _misplaced(self, call: Call, got: int | None, same: bool = True) -> None:
+        """Count a request that got another block than recorded, unless nothing could tell the two apart, and place it as recorded.
+
+        *same* tells whether the segments are as recorded.
+        """
         stamps = self._tie(call, got)
         if stamps is None:
             predicted = "no block without more memory" if got is None else f"block {got:#x}"
@@ -240,6 +243,14 @@ class Beside:
         else:
             self.ties_settled += 1
             self.tally.agree(PLACEMENT)
+        if same and stamps is None:
+            if got is not None:
+                self.allocator.free(got)
+            placed = self._placed(call, self.allocator.held_blocks())
+            if self.allocator.place(call.address, call.size, placed.size):
+                self._block[call.event] = placed.size
+                return
+            got = None
         self._set_right(call.event, call, got, stamps)
 
     def _tie(self, call: Call, got: int | None) -> dict[int, float] | None:
@@ -309,12 +320,14 @@ class Beside:
                 place += 1
         return sorted(range(len(keys)), key=lambda row: (ranges[keys[row]], row))
 
-    def _apply(self, group: Iterable[Call]) -> None:
-        """Change the recorded segments as *group* says."""
+    def _apply(self, group: Iterable[Call], small_request: bool | None) -> None:
+        """Change the recorded segments as *group* says; *small_request* tells the pool of the request that they were obtained for."""
         for call in group:
             if call.kind in TAKES:
                 expandable = call.kind == Kind.SEGMENT_MAP
-                small = self._small(call) if expandable else call.size == SMALL_SEGMENT
+                small = call.size == SMALL_SEGMENT
+                if expandable:
+                    small = self._small(call) if small_request is None else small_request
                 self._extents.add(Extent(call.address, call.size, call.stream, call.pool, small, expandable))
                 self._older.discard(call.address)
             elif call.kind in GIVES_BACK:

@@ -154,6 +154,27 @@ class Follower(Allocator):
         """Return the free block in which *address* lies."""
         return next((block for block in self._free_blocks() if block.address <= address < block.address + block.size), None)
 
+    def place(self, address: int, size: int, block_size: int) -> bool:
+        """Hand out *block_size* bytes at *address*, whichever block would fit best; False where they are not free."""
+        block = self.free_at(address)
+        if block is None or address + block_size > block.address + block.size:
+            return False
+        pool, ahead = block.pool, address - block.address
+        pool.remove(block)
+        if ahead:
+            head = self._backing.piece(block, block.address, ahead)
+            head.place_between(block.prev, block)
+            pool.insert(head)
+            block.address, block.size = address, block.size - ahead
+        if block.size > block_size:
+            tail = self._backing.piece(block, address + block_size, block.size - block_size)
+            tail.place_between(block, block.next)
+            pool.insert(tail)
+            block.size = block_size
+        block.allocated, block.requested = True, size
+        self._live[address] = block
+        return True
+
     def segment_kind(self, address: int) -> bool | None:
         """Whether the mapped block that ends or lies at *address* is of a small pool; None where there is none."""
         for block in [*self._live.values(), *self._waiting.values(), *self._free_blocks()]:

@@ -1,10 +1,9 @@
 """The allocator on its own beside a recording, "open loop": what it would have done against what was done.
 
-It starts from the state that :func:`~lifecycle_sim.replay.allocator.recording.rebuild.rebuild` finds and carries out the recorded requests and
-frees. Of everything else it is told only what it cannot know: at which addresses the device placed new segments and ranges, that memory
-was given back at some point (``empty_cache``, or a first attempt that failed), that the device was full, and when frees completed that
-had to wait. Which block a request gets, when a segment is obtained and of what size, which segments go and in which order: that it
-decides, and that is compared.
+It starts from the rebuilt state at the window's start and carries out the recorded requests and frees. Of everything else it is told
+only what it cannot know: at which addresses the device placed new segments and ranges, that memory was given back at some point
+(``empty_cache``, or a first attempt that failed), that the device was full, and when frees completed that had to wait. Which block a
+request gets, when a segment is obtained and of what size, which segments go and in which order: that it decides, and that is compared.
 
 Where it differs, the difference is counted and set right: the next decision is compared from the recorded state again.
 """
@@ -24,6 +23,7 @@ from lifecycle_sim.replay.allocator.recording.chosen import RecordedSettings, re
 from lifecycle_sim.replay.allocator.recording.comparison import DECISIONS, Difference, Score
 from lifecycle_sim.replay.allocator.recording.layout import Layout, compare_layouts
 from lifecycle_sim.replay.allocator.recording.rebuild import Rebuilt, open_sizes_assumption, rebuild
+from lifecycle_sim.replay.allocator.release import Release
 from lifecycle_sim.replay.allocator.statistics import Levels
 
 __all__ = ["DECISIONS", "OpenLoop", "open_loop", "replayable"]
@@ -74,7 +74,7 @@ class OpenLoop:
         return decided and self.reserved_error == 0 and (self.layout is None or self.layout.equal)
 
 
-def open_loop(trace: Trace, device: str | int | None = None, release: str | None = None, stop: int | None = None) -> OpenLoop:
+def open_loop(trace: Trace, device: str | int | None = None, release: Release | str | None = None, stop: int | None = None) -> OpenLoop:
     """Replay the recorded requests of one device of *trace* with the allocator on its own, and compare.
 
     Args:
