@@ -78,6 +78,8 @@ def failure_record(failure: Failure) -> Record:
 
 
 def what_ifs_fit(devices: list[Record]) -> bool | None:
-    """Whether the recorded settings fit on every device; None where no capacity tells."""
-    answers = [device["what_if"]["rows"][0]["fits"] for device in devices]
-    return False if False in answers else None if None in answers or not answers else True
+    """Whether any of the settings fits on every device; None where no capacity tells."""
+    answers = [[row["fits"] for row in device["what_if"]["rows"]] for device in devices]
+    if any(not any(fits is not False for fits in rows) for rows in answers):
+        return False
+    return None if any(None in rows for rows in answers) else True
