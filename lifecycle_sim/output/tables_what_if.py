@@ -12,7 +12,6 @@ from lifecycle_sim.output.tables import facts, format_bytes, format_exact, headi
 from lifecycle_sim.output.tables_device import assumptions_table
 
 CAPACITY_FROM = {"given": "as given", "source": "as the source states", "out of memory": "what an out-of-memory event of the recording tells"}
-STARTS = {"empty": "empty", "rebuilt": "rebuilt", "placed": "placed"}
 
 
 def what_if_tables(device: Record) -> Iterator[RenderableType]:
@@ -49,27 +48,42 @@ def _error(error: int | None, recorded: int) -> str:
 
 
 def _rows(found: Record) -> RenderableType:
-    """One row for each replay; the columns that say nothing are left out."""
-    rows = list(found["rows"])
+    """One row for each replay; columns that would say nothing are left out."""
+    rows = [(row["name"], row) for row in found["rows"]]
     if found["base"]["placed"] is not None:
-        rows.insert(1, found["base"]["placed"])
-    judged, base = found["capacity"] is not None, rows[0]["peak_reserved"]["bytes"]
-    starts = {row["start"] for row in rows}
+        rows[0] = (f"{rows[0][0]} (rebuilt)", rows[0][1])
+        rows.insert(1, ("recorded (placed)", found["base"]["placed"]))
+    base = rows[0][1]["peak_reserved"]["bytes"]
+    judged, retried = found["capacity"] is not None, any(row["num_alloc_retries"] for _, row in rows)
     made = []
-    for row in rows:
+    for name, row in rows:
         peak, there = row["peak_reserved"]["bytes"], row["at_peak"]
-        cells = [shown(row["name"], 70), format_bytes(peak), "" if peak == base else f"{100 * (peak - base) / base:+.1f} %" if base else ""]
-        cells += [format_bytes(row["peak_allocated"]), format_bytes(there["internal"]), format_bytes(there["external"])]
+        cells = [shown(name, 70), short(peak), "" if peak == base or not base else f"{100 * (peak - base) / base:+.1f} %"]
+        cells += [short(size) for size in (row["peak_allocated"], there["internal"], there["external"])]
         cells += [f"{row['num_device_alloc']:,}"]
-        if judged:
-            cells += [f"{row['num_alloc_retries']:,}", "fits" if row["fits"] else "does not fit"]
-        if len(starts) > 1:
-            cells += [STARTS[row["start"]]]
+        cells += [f"{row['num_alloc_retries']:,}"] if retried else []
+        cells += ["yes" if row["fits"] else "no"] if judged else []
         made.append(cells)
-    headers = ["settings", "peak reserved", "", "peak allocated", "internal waste", "external waste", "device calls"]
-    headers += ["retries", "verdict"] if judged else []
-    headers += ["begins"] if len(starts) > 1 else []
-    return table(headers, made, left=("settings", "verdict", "begins"))
+    headers = ["settings", "reserved", "", "allocated", "internal", "external", "calls"]
+    headers += ["retries"] if retried else []
+    headers += ["fits"] if judged else []
+    text = "Peaks of reserved and allocated bytes; internal and external waste at the reserved peak; calls are successful ones of the device."
+    return stacked(table(headers, made, left=("settings", "fits")), Text(text + _begun(found)))
+
+
+def _begun(found: Record) -> str:
+    """How rows began, where that differs."""
+    placed = found["base"]["placed"]
+    others = {row["start"] for row in found["rows"][1:]} - {"rebuilt"}
+    return " Rows of other settings than the recorded ones begin placed." if placed is not None and others else ""
+
+
+def short(count: int) -> str:
+    """Bytes in binary units, to four digits."""
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if count >= 1024**power:
+            return f"{count / 1024**power:.4g} {unit}"
+    return f"{count} B"
 
 
 def _failures(found: Record) -> RenderableType | None:

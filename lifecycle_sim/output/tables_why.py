@@ -36,7 +36,7 @@ def story(found: Record) -> str:
     """The answer in a few sentences."""
     failure, free = found["failure"], found["free"]
     where = "before the window" if failure["event"] < 0 else f"at event {failure['event']:,}"
-    asked = f"Memory ran out {where}: asked for {format_bytes(failure['requested'])}"
+    asked = f"Memory ran out {where}: asked for {format_exact(failure['requested'])}"
     if failure["segment"] != failure["requested"]:
         asked += f' (PyTorch says "Tried to allocate {format_bytes(failure["segment"])}", the segment it would have had to get)'
     usable = [each for each in free["places"] if each["usable"]]
@@ -44,7 +44,7 @@ def story(found: Record) -> str:
     pieces = f"{format_bytes(free['bytes'])} was free in {free['count']:,} pieces" if free["count"] else "nothing held was free"
     if free["count"]:
         pieces += (
-            f", the largest on its stream and in its pool {format_bytes(largest)}" if largest else ", none of them on its stream and in its pool"
+            f", the largest on its stream and in its pool {format_exact(largest)}" if largest else ", none of them on its stream and in its pool"
         )
     left = f"the device had {format_bytes(failure['device_free'])} left of {format_bytes(found['capacity'])}"
     kind = "There was enough in all, but not in one piece." if free["enough_in_all"] else "There was not enough in all, whatever the pieces."
