@@ -4,7 +4,20 @@ from typing import Any
 
 import numpy as np
 
-from lifecycle_sim.events import NO_STACK, Basis, Blocks, BlockState, Clock, DeviceTrace, Events, Evidence, Kind, MemoryState, Segments, Trace
+from lifecycle_sim.events import (
+    NO_STACK,
+    Basis,
+    Blocks,
+    BlockState,
+    Clock,
+    DeviceTrace,
+    Events,
+    Evidence,
+    Kind,
+    MemoryState,
+    Segments,
+    Trace,
+)
 
 STATES = {"inactive": BlockState.INACTIVE, "active_allocated": BlockState.ALLOCATED, "active_pending_free": BlockState.PENDING_FREE}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 import numpy as np
 
@@ -34,9 +35,9 @@ class Beside:
         ties_settled: choices between equal blocks, older than the window, that only the recorded address could settle.
     """
 
-    def __init__(self, trace: Trace, events: Events, start: Rebuilt, chosen: RecordedSettings, partial: bool) -> None:
+    def __init__(self, trace: Trace, events: Events, start: Rebuilt, chosen: RecordedSettings, partial: bool, size: int | None) -> None:
         self._trace, self._events, self._start, self._chosen, self._partial = trace, events, start, chosen, partial
-        self._device = RecordedDevice()
+        self._device = RecordedDevice(size)
         self._extents = extents_of(start.state)
         self._older = {extent.address for extent in self._extents}
         self._by_segment = Behaviour.of(chosen.release).tie_break is TieBreak.SEGMENT
@@ -144,14 +145,15 @@ class Beside:
         fails = call.act == Act.OOM
         self._device.expect(changes, refuses=fails)
         self.allocator.mark()
-        astray = None
+        astray, collected = None, list[Change]()
         if not self._completes_in_retry(call, group, changes):
             self._finish(group)
-            if changes and changes[0].kind in GIVES_BACK:
-                self._give_back(changes)
-        self._divert(call.pool)
+            collected = self._give_back_before(call, changes)
+        pool = self._pool_of_failed(call) if fails else call.pool
+        self._divert(pool)
         try:
-            got = self.allocator.malloc(call.size, call.stream)
+            with self.allocator.limited(limited=fails and not changes and call.address >= self.allocator.grows_by(call.size)):
+                got = self.allocator.malloc(call.size, call.stream)
         except AstrayError as error:
             got, astray = None, error
         self._finish([each for each in group if each.act == Act.FINISH and self.allocator.is_waiting(each.address)])
@@ -160,6 +162,8 @@ class Beside:
         if astray is not None and astray.size not in [change.size for change in changes]:
             self._astray(event, astray)
         same = self.tally.changes(event, predicted, changes)
+        if collected:
+            self.tally.told(event, collected if same else [], "garbage collection: its memory limit is not recorded")
         if fails:
             if got is None and same:
                 self.tally.agree(OUT_OF_MEMORY)
@@ -178,8 +182,40 @@ class Beside:
         finishing = any(each.act == Act.FINISH for each in group)
         if not (finishing and changes and changes[0].kind in GIVES_BACK and changes[-1].kind in TAKES):
             return False
+        return not self._fits(call)
+
+    def _give_back_before(self, call: Call, changes: list[Change]) -> list[Change]:
+        """Give back what was given back before a request obtained memory, or leave it to the request, whose own doing it can be.
+
+        Return what was given back as recorded, without a decision: garbage collection hangs on a memory limit that no recording holds.
+        """
+        run = list(takewhile(lambda change: change.kind in GIVES_BACK, changes))
+        if not run:
+            return []
+        given, whole = [change.address for change in run if change.kind == Kind.SEGMENT_FREE], self.allocator.whole_segments()
+        if len(given) == len(run) and given != whole and set(given) <= set(whole):
+            settings = self._chosen.settings
+            if settings.max_split_size is not None and not self._fits(call):
+                first = self.allocator.first_to_go(call.size, call.stream)
+                if first and given[: len(first)] == first:
+                    return []
+            if settings.garbage_collection_threshold > 0:
+                for address in given:
+                    self.allocator.release_segment(address)
+                return run
+        self._give_back(changes)
+        return []
+
+    def _pool_of_failed(self, call: Call) -> int:
+        """The pool of a request that failed: before 2.12 it is not recorded, so one in which it finds no block."""
+        pools = range(len(self._trace.pools))
+        if len(pools) == 1 or self._events.pool.any():
+            return call.pool
+        return next((pool for pool in (self._diverted, *pools) if not self._fits(call._replace(pool=pool))), call.pool)
+
+    def _fits(self, call: Call) -> bool:
         self._divert(call.pool)
-        return not self.allocator.fits(call.size, call.stream)
+        return self.allocator.fits(call.size, call.stream)
 
     def _give_back(self, changes: Sequence[Change]) -> None:
         """Give back what is whole and free; of private pools only those that the recording empties."""

@@ -107,6 +107,12 @@ class Tally:
                 self.note(event, _name(change), _words(change), "not at this point")
         return False
 
+    def told(self, event: int, changes: Sequence[Change], why: str) -> None:
+        """Keep as differences what was done because it was recorded, though it agrees."""
+        for change in changes:
+            self.exact[_name(change)] -= 1
+            self.note(event, _name(change), why, _words(change))
+
     def wanted(self, event: int, kind: Kind, size: int) -> None:
         """Count memory that was asked of the device but not in the recording."""
         self.extra[kind.name.lower()] += 1

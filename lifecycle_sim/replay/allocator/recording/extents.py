@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lifecycle_sim.events import NO_STACK, Blocks, BlockState, MemoryState, Segments
+from lifecycle_sim.replay.allocator.rounding import SMALL_SEGMENT, round_up
 
 LONGEST_RESERVATION = 9 << 37
 """Where the device's size is not known, a reserved range is taken to be no longer than this: nine eighths of 1 TiB."""
@@ -183,14 +184,20 @@ def tiled(extents: Extents, held: Sequence[Held]) -> MemoryState:
     )
 
 
-def reserved_ranges(seen: Iterable[Extent]) -> tuple[tuple[int, int], ...]:
+def reserved_ranges(seen: Iterable[Extent], large_page: int, capacity: int | None = None) -> tuple[tuple[int, int], ...]:
     """Return (address, bytes) of the reserved ranges in which the mapped runs *seen* lie, at any time.
 
-    A range begins at the lowest run of its stream and pool, and ends where one of another stream or pool begins.
+    A range begins at the lowest run of its stream and pool. It is as long as a device of *capacity* bytes asks for; where that is not
+    known, it ends where a range of another stream or pool begins.
     """
     starts: list[Extent] = []
+
+    def longest(run: Extent) -> int:
+        page = SMALL_SEGMENT if run.small else large_page
+        return LONGEST_RESERVATION if capacity is None else round_up(-(-9 * capacity // 8), page)
+
     for run in sorted(run for run in seen if run.expandable):
-        if not starts or starts[-1][2:5] != run[2:5] or run.end - starts[-1].address > LONGEST_RESERVATION:
+        if not starts or starts[-1][2:5] != run[2:5] or run.end - starts[-1].address > longest(starts[-1]):
             starts.append(run)
     ends = [run.address for run in starts[1:]] + [1 << 62]
-    return tuple((run.address, min(end - run.address, LONGEST_RESERVATION)) for run, end in zip(starts, ends, strict=False))
+    return tuple((run.address, min(end - run.address, longest(run))) for run, end in zip(starts, ends, strict=False))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from lifecycle_sim.events import BlockState, Kind
 from lifecycle_sim.replay.allocator.blocks import Block
 from lifecycle_sim.replay.allocator.device import Device, NextAddress
+from lifecycle_sim.replay.allocator.giveback import available
 from lifecycle_sim.replay.allocator.log import ADDRESS, KIND, SIZE, WIDTH
 from lifecycle_sim.replay.allocator.model import Allocator
 from lifecycle_sim.replay.allocator.pools import PoolId
 from lifecycle_sim.replay.allocator.recording.calls import CHANGES, GIVES_BACK, Change
 from lifecycle_sim.replay.allocator.recording.extents import Held
+from lifecycle_sim.replay.allocator.rounding import segment_size
 
 
 class AstrayError(Exception):
@@ -29,11 +32,17 @@ class RecordedDevice(Device):
     refuses until that has been done: so a retry is told apart from the rest. What the recording does not hold it cannot answer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, size: int | None = None) -> None:
         super().__init__(policy=_RecordedRanges(self))
+        self._size = size
         self._changes: Sequence[Change] = ()
         self._at = 0
         self._refuses = False
+
+    @property
+    def total(self) -> int:
+        """The bytes that the device states as its size; they decide how long the ranges of expandable segments are."""
+        return super().total if self._size is None else self._size
 
     def expect(self, changes: Sequence[Change], refuses: bool = False) -> None:
         """Answer the next requests by *changes*; when they run out, refuse if *refuses*, else they are astray."""
@@ -139,6 +148,28 @@ class Follower(Allocator):
     def block_size_for(self, size: int) -> int:
         """Return the block size that a request rounds to."""
         return self._round(size)
+
+    def whole_segments(self) -> list[int]:
+        """Return the addresses of the whole free segments of the default pools, in the order of a flush."""
+        halves = (self._large, self._small)
+        return [block.address for half in halves for block in half.in_order() if block.reservation is None and not block.split]
+
+    def first_to_go(self, size: int, stream: int) -> list[int]:
+        """Return the addresses of the segments that a request gives back before it flushes, where ``max_split_size`` is set."""
+        rounded = self._round(size)
+        return [block.address for block in available(self._pool_for(rounded, stream), stream, rounded, self._split_limit)[0]]
+
+    def grows_by(self, size: int) -> int:
+        """Return the bytes that a request would ask the device for."""
+        return segment_size(self._round(size), self._settings.large_segment_size)
+
+    @contextmanager
+    def limited(self, *, limited: bool) -> Iterator[None]:
+        """Let nothing more be obtained inside the block, as by a memory limit, if *limited*."""
+        if limited:
+            self._backing.limit = 0
+        yield
+        self._backing.limit = None
 
     def let_go(self, pool: PoolId) -> None:
         """Release *pool* for all its holders, so that its memory may be given back."""

@@ -74,7 +74,13 @@ class OpenLoop:
         return decided and self.reserved_error == 0 and (self.layout is None or self.layout.equal)
 
 
-def open_loop(trace: Trace, device: str | int | None = None, release: Release | str | None = None, stop: int | None = None) -> OpenLoop:
+def open_loop(
+    trace: Trace,
+    device: str | int | None = None,
+    release: Release | str | None = None,
+    stop: int | None = None,
+    capacity: int | None = None,
+) -> OpenLoop:
     """Replay the recorded requests of one device of *trace* with the allocator on its own, and compare.
 
     Args:
@@ -82,17 +88,20 @@ def open_loop(trace: Trace, device: str | int | None = None, release: Release | 
         device: its name, such as ``"cuda:1"``, or 1 for that; by default the only one that has events.
         release: the PyTorch release; by default what the file tells.
         stop: replay only the events before this one, and compare no final layout.
+        capacity: bytes of the device, by default as the record states them: the ranges that expandable segments reserve are nine eighths
+            of them. It matters only on a device so small, or so full, that a range was used up.
 
     Raises:
         InputError: the device has no events or no final segments, is no CUDA device, or there are several.
     """
     recorded = _recorded_device(trace, device)
     chosen = recorded_settings(trace, release)
-    start = rebuild(recorded, chosen.settings, chosen.release, len(trace.pools))
+    size = recorded.capacity if capacity is None else capacity
+    start = rebuild(recorded, chosen.settings, chosen.release, len(trace.pools), size)
     events = recorded.events
     if stop is not None:
         events = Events(**{name: column[:stop] for name, column in vars(events).items()})
-    beside = Beside(trace, events, start, chosen, partial=stop is not None)
+    beside = Beside(trace, events, start, chosen, partial=stop is not None, size=size)
     beside.run()
     final = beside.allocator.state()
     complete = stop is None and beside.compared == len(events)

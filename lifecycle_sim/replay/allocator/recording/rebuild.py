@@ -80,7 +80,7 @@ class Rebuilt:
     losses: tuple[Assumption, ...]
 
 
-def rebuild(recorded: DeviceTrace, settings: AllocatorSettings, release: Release, pools: int = 1) -> Rebuilt:
+def rebuild(recorded: DeviceTrace, settings: AllocatorSettings, release: Release, pools: int = 1, capacity: int | None = None) -> Rebuilt:
     """Return what *recorded*'s device held before its first event.
 
     Args:
@@ -88,6 +88,7 @@ def rebuild(recorded: DeviceTrace, settings: AllocatorSettings, release: Release
         settings: settings in force; they decide how requests are rounded and split.
         release: the PyTorch release.
         pools: how many pools the trace knows.
+        capacity: bytes of the device, where they are known.
 
     Raises:
         InputError: the final segments were not recorded.
@@ -105,7 +106,7 @@ def rebuild(recorded: DeviceTrace, settings: AllocatorSettings, release: Release
     sizes = _Sizes(recorded.events, settings)
     held = list(sizes.settled(held, walk.extents))
     losses = tuple(Assumption(code, walk.lost[code], text) for code, text in _LOST.items() if walk.lost[code])
-    reservations = reserved_ranges(walk.seen)
+    reservations = reserved_ranges(walk.seen, settings.large_segment_size, capacity)
     return Rebuilt(tiled(walk.extents, held), tuple(sizes.open), walk.pool, reservations, losses)
 
 
