@@ -88,7 +88,9 @@ def why_answers(trace: Trace, device: str | None, event: int | None, capacity: i
     if event is not None:
         the_only(chosen, "--event")
     with progress("replaying what would have helped"):
-        return [_head(each) | {"why": why_record(why_out_of_memory(each, event=event, capacity=capacity, release=release))} for each in chosen]
+        return [
+            _head(each) | {"why": why_record(why_out_of_memory(each, event=event, capacity=capacity, release=release))} for each in chosen
+        ]
 
 
 def _head(replayed: DeviceReplay) -> Record:

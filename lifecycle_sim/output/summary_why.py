@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from lifecycle_sim.output.summary import Record, assumption_record
 from lifecycle_sim.output.summary_what_if import failure_record, outcome_record
-from lifecycle_sim.study.why import AllMet, FreeBlocks, Remedy, Why
+from lifecycle_sim.study.remedies import Remedy
+from lifecycle_sim.study.why import AllMet, FreeBlocks, Why
 
 
 def why_record(found: Why | AllMet) -> Record:

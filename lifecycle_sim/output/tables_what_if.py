@@ -11,7 +11,11 @@ from lifecycle_sim.output.summary import Record
 from lifecycle_sim.output.tables import facts, format_bytes, format_exact, heading, shown, signed, stacked, table
 from lifecycle_sim.output.tables_device import assumptions_table
 
-CAPACITY_FROM = {"given": "as given", "source": "as the source states", "out of memory": "what an out-of-memory event of the recording tells"}
+CAPACITY_FROM = {
+    "given": "as given",
+    "source": "as the source states",
+    "out of memory": "what an out-of-memory event of the recording tells",
+}
 
 
 def what_if_tables(device: Record) -> Iterator[RenderableType]:
@@ -67,7 +71,9 @@ def _rows(found: Record) -> RenderableType:
     headers = ["settings", "reserved", "", "allocated", "internal", "external", "calls"]
     headers += ["retries"] if retried else []
     headers += ["fits"] if judged else []
-    text = "Peaks of reserved and allocated bytes; internal and external waste at the reserved peak; calls are successful ones of the device."
+    text = (
+        "Peaks of reserved and allocated bytes; internal and external waste at the reserved peak; calls are successful ones of the device."
+    )
     return stacked(table(headers, made, left=("settings", "fits")), Text(text + _begun(found)))
 
 
@@ -96,16 +102,19 @@ def failure_text(failure: Record) -> str:
     """Where memory ran out, what was asked for, and what there was."""
     where = "for a storage older than the window" if failure["event"] < 0 else f"at event {failure['event']:,}"
     again = ", as in the recording" if failure["failed_in_recording"] else ""
-    return (
-        f"{where}{again}: asked for {format_exact(failure['requested'])}, with {format_bytes(failure['reserved'])} reserved, "
-        f"{format_bytes(failure['reserved'] - failure['active'])} of them free, and {format_bytes(failure['device_free'])} left on the device"
-    )
+    free = format_bytes(failure["reserved"] - failure["active"])
+    left = format_bytes(failure["device_free"])
+    held = format_bytes(failure["reserved"])
+    asked = format_exact(failure["requested"])
+    return f"{where}{again}: asked for {asked}, with {held} reserved, {free} of them free, {left} left on the device"
 
 
 def _notes(found: Record) -> RenderableType | None:
     lines = [(shown(row["name"], 70), row["note"]) for row in found["rows"] if row["note"] is not None]
     tried = [(shown(row["name"], 70), row["recorded_failures"]) for row in found["rows"] if row["recorded_failures"]["tried"]]
-    lines += [(name, f"of {each['tried']:,} requests that failed in the recording, {each['met']:,} are met") for name, each in tried if each["met"]]
+    lines += [
+        (name, f"of {each['tried']:,} requests that failed in the recording, {each['met']:,} are met")
+        for name, each in tried
+        if each["met"]
+    ]
     return stacked(heading("Notes"), facts(lines)) if lines else None
-
-

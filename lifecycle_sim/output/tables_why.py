@@ -13,7 +13,6 @@ from lifecycle_sim.output.tables_device import assumptions_table
 from lifecycle_sim.output.tables_what_if import CAPACITY_FROM
 
 SHOWN_PIECES = 5
-MEANS = {"flush": "flush", "start": "control", "settings": "settings", "capacity": "smaller headroom", "smaller request": "smaller request"}
 
 
 def why_tables(device: Record) -> Iterator[RenderableType]:
@@ -44,10 +43,14 @@ def story(found: Record) -> str:
     pieces = f"{format_bytes(free['bytes'])} was free in {free['count']:,} pieces" if free["count"] else "nothing held was free"
     if free["count"]:
         pieces += (
-            f", the largest on its stream and in its pool {format_exact(largest)}" if largest else ", none of them on its stream and in its pool"
+            f", the largest on its stream and in its pool {format_exact(largest)}"
+            if largest
+            else ", none of them on its stream and in its pool"
         )
     left = f"the device had {format_bytes(failure['device_free'])} left of {format_bytes(found['capacity'])}"
-    kind = "There was enough in all, but not in one piece." if free["enough_in_all"] else "There was not enough in all, whatever the pieces."
+    kind = (
+        "There was enough in all, but not in one piece." if free["enough_in_all"] else "There was not enough in all, whatever the pieces."
+    )
     helped = [each for each in found["remedies"] if each["fits"] and each["means"] in ("settings", "flush")]
     control = [each for each in found["remedies"] if each["means"] == "start" and each["fits"]]
     met = [each for each in found["remedies"] if each["met"] and not each["fits"] and each["means"] in ("settings", "flush")]
@@ -68,7 +71,9 @@ def _names(remedies: list[Record]) -> str:
 
 
 def _amounts(remedies: list[Record]) -> str:
-    parts = [f"with {format_bytes(each['bytes'])} more of the device" for each in remedies if each["means"] == "capacity" and each["met"]][:1]
+    parts = [f"with {format_bytes(each['bytes'])} more of the device" for each in remedies if each["means"] == "capacity" and each["met"]][
+        :1
+    ]
     less = [each for each in remedies if each["means"] == "smaller request" and each["met"]]
     parts += [f"for a request of {format_exact(each['total'])}, {format_exact(each['bytes'])} less" for each in less]
     return f"It would have been met {', or '.join(parts)}." if parts else ""
@@ -119,14 +124,13 @@ def _free(free: Record) -> RenderableType | None:
 def _remedies(remedies: list[Record]) -> RenderableType:
     rows = []
     for each in remedies:
-        whole = {True: "yes", False: "no", None: "not tried"}[each["fits"]]
-        if not each["fits"] and each["failure"] is not None:
-            whole = f"no, event {each['failure']['event']:,}"
-        figure = ""
+        name = each["name"]
         if each["means"] == "capacity":
-            figure = f"{format_exact(each['bytes'])} more: {format_exact(each['total'])}"
+            name = f"{format_exact(each['bytes'])} {name}"
         elif each["total"] is not None:
-            figure = f"{format_exact(each['bytes'])} less: {format_exact(each['total'])}"
-        rows.append((MEANS[each["means"]], each["name"], "yes" if each["met"] else "no", whole, figure))
-    headers = ("what", "how", "request met", "all met", "bytes")
-    return table(headers, rows, left=("what", "how", "request met", "all met"))
+            name = f"a request of {format_exact(each['total'])}"
+        whole = {True: "yes", False: "no", None: "not tried"}[each["fits"]]
+        if each["failure"] is not None:
+            whole = f"no, event {each['failure']['event']:,}"
+        rows.append((name, "yes" if each["met"] else "no", whole))
+    return table(("with", "request met", "all met"), rows, left=("with", "request met", "all met"))

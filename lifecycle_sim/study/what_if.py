@@ -133,6 +133,8 @@ class WhatIf:
 
 @dataclass(frozen=True, eq=False)
 class Job:
+    """One replay: requests, and all that decides what becomes of them. ``attempts`` is whether recorded failures are tried again."""
+
     requests: Requests
     settings: AllocatorSettings
     release: Release
@@ -168,9 +170,7 @@ def what_if_allocator(
     return answer(question, chosen, workers, executor)
 
 
-def ask(
-    replayed: DeviceReplay, capacity: int | None = None, release: Release | str | None = None, event: int | None = None
-) -> Question:
+def ask(replayed: DeviceReplay, capacity: int | None = None, release: Release | str | None = None, event: int | None = None) -> Question:
     """Return the question that :func:`what_if_allocator` answers: the requests and what is known of their circumstances.
 
     With *event*, an out-of-memory entry, the capacity is what that entry tells, unless one is given.
@@ -254,6 +254,7 @@ def _replay(job: Job) -> Outcome:
 
 
 def start_of(question: Question, job: Job) -> Start:
+    """Return how a replay begins."""
     if job.beginning is not None:
         return "rebuilt"
     return "empty" if question.empty else "placed"

@@ -22,7 +22,9 @@ def assumptions_of(question: Question, starts: Collection[str]) -> tuple[Assumpt
     if requests.older:
         size = int(requests.size[: requests.older].sum())
         if "rebuilt" in starts:
-            text = "storages are older than the window: rows that begin rebuilt find them where they lay, among the segments of the recording"
+            text = (
+                "storages are older than the window: rows that begin rebuilt find them where they lay, among the segments of the recording"
+            )
             told.append(Assumption("older_rebuilt", requests.older, text, size))
         if "placed" in starts:
             text = (
@@ -39,12 +41,22 @@ def assumptions_of(question: Question, starts: Collection[str]) -> tuple[Assumpt
         told.append(Assumption("capacity_is_free", 1, text, question.capacity))
     unbounded = question.capacity is None
     for action, code, text in (
-        (Action.GIVE_UP, "late_free", "frees waited for another stream: they complete where they did in the recording, whatever the settings"),
-        (Action.FLUSH, "flush", "times segments were given back, which is taken for the program's empty_cache() and done again there"),
+        (
+            Action.GIVE_UP,
+            "late_free",
+            "frees waited for another stream: they complete where they did in the recording, whatever the settings",
+        ),
+        (
+            Action.FLUSH,
+            "flush",
+            "times segments were given back: that is taken for the program's empty_cache() and done again; such calls leave no trace "
+            "where they give nothing back",
+        ),
         (
             Action.OWN_FLUSH,
             "own_flush",
-            "times segments were given back before the device was asked again: that is done again at the same events, because no capacity tells when"
+            "times segments were given back before the device was asked again: that is done again at the same events, because no "
+            "capacity tells when"
             if unbounded
             else "times the recorded allocator gave segments back before it asked the device again: here it does so when it has to",
         ),

@@ -49,5 +49,3 @@ def beginning_of(requests: Requests, state: MemoryState, reservations: tuple[tup
         return {storage: int(address[storage]) for storage in older if state_at.get(int(address[storage])) == wanted}
 
     return Beginning(state, requests.pools, reservations, in_state(BlockState.ALLOCATED), in_state(BlockState.PENDING_FREE))
-
-

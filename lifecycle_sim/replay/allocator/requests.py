@@ -119,7 +119,7 @@ def requests_of(replayed: DeviceReplay, collects_garbage: bool = False, device_h
 
 
 def _part(action: Action, event: Int64, phase: int | Int64 = 2, **columns: Any) -> dict[str, Int64]:
-    """Columns of requests of one kind; ``phase`` orders those of one event: lost frees, lost allocations, the event's own, then late ends."""
+    """Columns of requests of one kind; ``phase`` orders those of one event: lost frees, lost allocations, its own, late ends."""
     neutral = {"storage": -1, "size": 0, "stream": 0, "pool": 0, "tie": 0}
     values: dict[str, Any] = neutral | {"action": int(action), "phase": phase} | columns
     return {"event": event} | {name: np.broadcast_to(np.asarray(value, np.int64), event.shape) for name, value in values.items()}
@@ -177,7 +177,7 @@ def _deaths(recorded: DeviceTrace, found: Lifetimes, asked: Bool, own_runs: Int6
 
 
 def _finished(recorded: DeviceTrace, end: Int64, requested: Int64, own_runs: Int64) -> tuple[Int64, Int64]:
-    """The event at which each late free is finished, and its phase there: after the request under way, where that may have waited for it."""
+    """The event at which each late free is finished, and its phase: after the request under way, where that may have waited for it."""
     kind, n = recorded.events.kind, len(recorded)
     events = np.arange(n)
     others = np.flatnonzero(~((kind == Kind.FREE_COMPLETED) & (requested < events - 1)))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lifecycle_sim.events import Kind
-from lifecycle_sim.replay.allocator.model import Allocator
 from lifecycle_sim.events.trace import UInt8
+from lifecycle_sim.replay.allocator.model import Allocator
 from lifecycle_sim.replay.allocator.pools import PoolId
 from lifecycle_sim.replay.allocator.requests import BEFORE, Action, Requests
 from lifecycle_sim.replay.allocator.rounding import SMALL_REQUEST
