@@ -52,6 +52,7 @@ def assumptions_of(question: Question, starts: Collection[str]) -> tuple[Assumpt
             "times segments were given back: that is taken for the program's empty_cache() and done again; such calls leave no trace "
             "where they give nothing back",
         ),
+        (Action.DROP, "pool_dropped", "times a private pool gave segments back: that is taken for its end"),
         (
             Action.OWN_FLUSH,
             "own_flush",

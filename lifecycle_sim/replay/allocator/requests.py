@@ -13,6 +13,7 @@ A recording shows requests and the allocator's answers to them; only the request
 * A run of ``segment_free`` is the program's ``empty_cache()``, or the allocator's own doing before a request that the device had refused.
   It is taken for the allocator's own where an ``oom`` follows, or a new segment while garbage collection was on, or a new segment that
   would not have fitted besides: above what an ``oom`` tells the device to have had, or else above all that the recording ever held.
+  A private pool of which segments are given back was given up.
 * A request that failed is an attempt: it is made, and given up at once if it succeeds, for what the program would have done is not known.
 * Storages older than the window come first, by address.
 """
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,7 +49,9 @@ class Action(IntEnum):
     """``empty_cache()``."""
     OWN_FLUSH = 5
     """The allocator gave back what it could before it asked the device again."""
-    ATTEMPT = 6
+    DROP = 6
+    """A private pool is given up, and what is free in it given back."""
+    ATTEMPT = 7
     """A request that failed in the recording."""
 
 
@@ -100,8 +103,9 @@ def requests_of(replayed: DeviceReplay, collects_garbage: bool = False, device_h
     found, recorded = replayed.identified_lifetimes(), replayed.recorded
     asked = found.size > 0
     births, pool = _births(replayed, found, asked)
-    first, own = _runs_of_frees(recorded, collects_garbage, device_had)
-    parts = [births, *_deaths(recorded, found, asked, first[own]), *_failures_and_flushes(recorded, first, own)]
+    runs = _runs_of_frees(recorded, collects_garbage, device_had)
+    own_runs = np.array([run.begin for run in runs if run.own], np.int64)
+    parts = [births, *_deaths(recorded, found, asked, own_runs), *_failures_and_flushes(recorded, runs)]
     merged: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.lexsort((merged["tie"], merged["phase"], merged["event"]))
     stream = np.where(merged["storage"] >= 0, found.stream[merged["storage"]] if len(found) else 0, merged["stream"])
@@ -216,19 +220,30 @@ def _last_open_request(recorded: DeviceTrace) -> dict[int, int]:
     return {address: event for address, event in last.items() if events.kind[event] == Kind.FREE_REQUESTED}
 
 
-def _failures_and_flushes(recorded: DeviceTrace, first: Int64, own: Bool) -> list[dict[str, Int64]]:
-    """The requests that failed, and the runs in which segments were given back: where they begin, and which are the allocator's own."""
+class _Run(NamedTuple):
+    """A run of segments that are given back: the event at which it begins, whether it is the allocator's own, and the pools concerned."""
+
+    begin: int
+    own: bool
+    pools: list[int]
+
+
+def _failures_and_flushes(recorded: DeviceTrace, runs: list[_Run]) -> list[dict[str, Int64]]:
+    """The requests that failed, and what made segments go back: private pools are given up first, then all is flushed."""
     events = recorded.events
     failed = np.flatnonzero(events.kind == Kind.OOM)
+    drops = [(run.begin, pool) for run in runs if not run.own for pool in run.pools if pool]
+    dropped_at, dropped = np.array(drops, np.int64).reshape(-1, 2).T
     return [
         _part(Action.ATTEMPT, failed, size=events.size[failed], stream=events.stream[failed], pool=events.pool[failed]),
-        _part(Action.FLUSH, first[~own]),
-        _part(Action.OWN_FLUSH, first[own]),
+        _part(Action.DROP, dropped_at, pool=dropped),
+        _part(Action.FLUSH, np.array([run.begin for run in runs if not run.own and 0 in run.pools], np.int64), tie=1),
+        _part(Action.OWN_FLUSH, np.array([run.begin for run in runs if run.own], np.int64)),
     ]
 
 
-def _runs_of_frees(recorded: DeviceTrace, collects_garbage: bool, device_had: int | None) -> tuple[Int64, Bool]:
-    """The events at which runs of segments that are given back begin, and which of the runs are the allocator's own."""
+def _runs_of_frees(recorded: DeviceTrace, collects_garbage: bool, device_had: int | None) -> list[_Run]:
+    """The runs in which segments are given back."""
     events = recorded.events
     gives_back = np.isin(events.kind, (Kind.SEGMENT_FREE, Kind.SEGMENT_UNMAP))
     edges = np.diff(np.concatenate(([0], gives_back.astype(np.int8), [0])))
@@ -237,13 +252,15 @@ def _runs_of_frees(recorded: DeviceTrace, collects_garbage: bool, device_had: in
     start = 0 if recorded.final is None else recorded.final.reserved - int(change.sum())
     level = np.concatenate(([start], start + np.cumsum(change)))
     most = int(level.max()) if device_had is None else device_had
-    own = np.zeros(len(first), bool)
-    for run, (begin, after) in enumerate(zip(first.tolist(), following.tolist(), strict=True)):
+    runs = []
+    for begin, after in zip(first.tolist(), following.tolist(), strict=True):
+        own = False
         if after < len(events):
             kind = events.kind[after]
             grows = kind in (Kind.SEGMENT_ALLOC, Kind.SEGMENT_MAP)
-            own[run] = kind == Kind.OOM or (grows and (collects_garbage or int(level[begin]) + int(events.size[after]) > most))
-    return first, own
+            own = kind == Kind.OOM or (grows and (collects_garbage or int(level[begin]) + int(events.size[after]) > most))
+        runs.append(_Run(begin, bool(own), np.unique(events.pool[begin:after]).tolist()))
+    return runs
 
 
 def reserved_changes(recorded: DeviceTrace) -> Int64:

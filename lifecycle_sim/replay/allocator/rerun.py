@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
+from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Kind
 from lifecycle_sim.events.trace import UInt8
 from lifecycle_sim.replay.allocator.model import Allocator
@@ -15,7 +17,7 @@ from lifecycle_sim.replay.allocator.requests import BEFORE, Action, Requests
 from lifecycle_sim.replay.allocator.rounding import SMALL_REQUEST
 
 _ALLOC, _FREE, _GIVE_UP, _FINISH = int(Action.ALLOC), int(Action.FREE), int(Action.GIVE_UP), int(Action.FINISH)
-_FLUSH, _OWN_FLUSH, _ATTEMPT = int(Action.FLUSH), int(Action.OWN_FLUSH), int(Action.ATTEMPT)
+_FLUSH, _OWN_FLUSH, _DROP, _ATTEMPT = int(Action.FLUSH), int(Action.OWN_FLUSH), int(Action.DROP), int(Action.ATTEMPT)
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,8 @@ def carry_out(
                 waiting[storage] = counters.sync_all_streams, address
         elif action == _FINISH:
             _finish(allocator, waiting, storage)
+        elif action == _DROP:
+            _drop(allocator, requests.pools[pool])
         elif action == _FLUSH or (action == _OWN_FLUSH and own_flushes):
             allocator.empty_cache()
         elif action == _ATTEMPT and attempts:
@@ -195,13 +199,21 @@ def ask_once(requests: Requests, allocator: Allocator, at: int, size: int | None
 
 def _diverted(allocator: Allocator, pool: PoolId, size: int, stream: int) -> int | None:
     """Ask for a block of a private pool, to which this one request is diverted."""
-    if pool not in allocator.pools:
+    if not allocator.has_pool(pool):
         allocator.create_pool(pool)
     allocator.begin_pool(pool)
     address = allocator.malloc(size, stream)
     allocator.end_pool(pool)
     allocator.release_pool(pool)
     return address
+
+
+def _drop(allocator: Allocator, pool: PoolId) -> None:
+    """Give up a private pool, as the end of a ``MemPool`` does, and give back what is free in it."""
+    if allocator.has_pool(pool):
+        with suppress(InputError):  # given up before, with blocks of it still live
+            allocator.release_pool(pool)
+        allocator.empty_cache(pool)
 
 
 def _finish(allocator: Allocator, waiting: dict[int, tuple[int, int]], storage: int) -> None:
