@@ -68,6 +68,17 @@ def tie_assumption(chosen: RecordedSettings, settled: int) -> Assumption | None:
     return Assumption("order_unknown", settled, text)
 
 
+def loss_assumption(lost: int, starts_lossy: bool) -> Assumption | None:
+    """What follows for the levels where the recording lost events."""
+    if not lost and not starts_lossy:
+        return None
+    text = (
+        "the recording lost events: what was handed out or obtained in a gap is taken to have been there before, so that levels, "
+        "peaks and placements near a gap are estimates; the command peak gives bounds"
+    )
+    return Assumption("levels_estimated", max(lost, 1), text)
+
+
 def _last(text: str) -> Release:
     """The newest release of a range; an open one ends with the newest that is known."""
     if text.endswith("+"):

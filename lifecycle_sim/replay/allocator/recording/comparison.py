@@ -61,6 +61,7 @@ class Tally:
         self.exact: Counter[str] = Counter()
         self.recorded: Counter[str] = Counter()
         self.extra: Counter[str] = Counter()
+        self.kinds: Counter[str] = Counter()
         self.first: list[Difference] = []
         self.differences = 0
         self.reserved_error = 0
@@ -68,6 +69,10 @@ class Tally:
     def scores(self) -> dict[str, Score]:
         """Return the score of each kind of decision."""
         return {name: Score(self.exact[name], self.recorded[name], self.extra[name]) for name in DECISIONS}
+
+    def count_of(self, decision: str) -> int:
+        """Return how many differences of a kind were kept or counted."""
+        return self.kinds[decision]
 
     def agree(self, decision: str, count: int = 1) -> None:
         """Count decisions that were predicted exactly."""
@@ -83,6 +88,7 @@ class Tally:
     def note(self, event: int, decision: str, predicted: str, recorded: str) -> None:
         """Keep a difference."""
         self.differences += 1
+        self.kinds[decision] += 1
         if len(self.first) < LISTED:
             self.first.append(Difference(event, decision, predicted, recorded))
 

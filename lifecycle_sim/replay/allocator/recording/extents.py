@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -182,6 +182,28 @@ def tiled(extents: Extents, held: Sequence[Held]) -> MemoryState:
             category=np.zeros(len(blocks), np.uint8),
         ),
     )
+
+
+def order_of(extents: Extents, stamps: Mapping[int, float]) -> list[int]:
+    """Return the rows of *extents* by the least stamp in each; the runs of one range stay together, by address.
+
+    Args:
+        extents: segments and mapped runs.
+        stamps: for the address of each block the number that breaks ties; segments without one come last.
+    """
+    least: dict[tuple[object, ...], float] = {}
+    keys: list[tuple[object, ...]] = []
+    addresses = sorted(stamps)
+    place = 0
+    for extent in extents:
+        key = extent[2:5] if extent.expandable else (extent.address,)
+        keys.append(key)
+        least.setdefault(key, float("inf"))
+        while place < len(addresses) and addresses[place] < extent.end:
+            if addresses[place] >= extent.address:
+                least[key] = min(least[key], stamps[addresses[place]])
+            place += 1
+    return sorted(range(len(keys)), key=lambda row: (least[keys[row]], row))
 
 
 def reserved_ranges(seen: Iterable[Extent], large_page: int, capacity: int | None = None) -> tuple[tuple[int, int], ...]:

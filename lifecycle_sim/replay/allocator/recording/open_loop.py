@@ -19,9 +19,10 @@ from lifecycle_sim.events import Assumption, DeviceTrace, Events, Kind, MemorySt
 from lifecycle_sim.events.trace import Int64
 from lifecycle_sim.replay.allocator.recording.beside import Beside
 from lifecycle_sim.replay.allocator.recording.calls import CHANGES
-from lifecycle_sim.replay.allocator.recording.chosen import RecordedSettings, recorded_settings, tie_assumption
-from lifecycle_sim.replay.allocator.recording.comparison import DECISIONS, Difference, Score
+from lifecycle_sim.replay.allocator.recording.chosen import RecordedSettings, loss_assumption, recorded_settings, tie_assumption
+from lifecycle_sim.replay.allocator.recording.comparison import DECISIONS, LOST, Difference, Score
 from lifecycle_sim.replay.allocator.recording.layout import Layout, compare_layouts
+from lifecycle_sim.replay.allocator.recording.levels import slack_of
 from lifecycle_sim.replay.allocator.recording.rebuild import Rebuilt, open_sizes_assumption, rebuild
 from lifecycle_sim.replay.allocator.release import Release
 from lifecycle_sim.replay.allocator.statistics import Levels
@@ -105,7 +106,11 @@ def open_loop(
     beside.run()
     final = beside.allocator.state()
     complete = stop is None and beside.compared == len(events)
-    found = (open_sizes_assumption(start), tie_assumption(chosen, beside.ties_settled))
+    found = (
+        open_sizes_assumption(start),
+        tie_assumption(chosen, beside.ties_settled),
+        loss_assumption(beside.tally.count_of(LOST), bool(start.losses)),
+    )
     return OpenLoop(
         device=recorded.device,
         chosen=chosen,
@@ -118,19 +123,11 @@ def open_loop(
         ties_settled=beside.ties_settled,
         reserved_error=beside.tally.reserved_error,
         levels=beside.levels(),
-        slack=_slack(start, len(events)),
+        slack=slack_of(start.open_sizes, len(events)),
         final=final,
         layout=compare_layouts(final, recorded.final) if complete and recorded.final is not None else None,
         assumptions=(*chosen.assumptions, *start.losses, *(each for each in found if each is not None)),
     )
-
-
-def _slack(start: Rebuilt, events: int) -> Int64:
-    slack = np.zeros(events + 1, np.int64)
-    for block in start.open_sizes:
-        if block.settled_by is None:
-            slack[: block.freed + 1] += block.high - block.size
-    return slack
 
 
 def replayable(trace: Trace) -> list[str]:

@@ -25,11 +25,13 @@ import numpy as np
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Assumption, BlockState, DeviceTrace, Events, Kind, MemoryState
 from lifecycle_sim.events.trace import Int32, Int64
+from lifecycle_sim.replay.allocator.recording.calls import GIVES_BACK, TAKES, completed_at_once
 from lifecycle_sim.replay.allocator.recording.extents import Extent, Extents, Held, extents_of, reserved_ranges, settle_claims, tiled
 from lifecycle_sim.replay.allocator.release import Behaviour, Release
 from lifecycle_sim.replay.allocator.rounding import MIN_BLOCK, SMALL_REQUEST, SMALL_SEGMENT, round_size
 from lifecycle_sim.replay.allocator.settings import AllocatorSettings
 
+_SKIPPED = -1
 _LOST = {
     "lost_free": "blocks were handed out where one was still live: its free was lost",
     "lost_alloc": "blocks were freed, or live at the end, though others lay there before: their allocation was lost",
@@ -146,36 +148,45 @@ class _Backwards:
     def undo_all(self) -> None:
         """Undo every event."""
         events = self.events
-        columns = (events.kind, events.address, events.size, events.stream, events.pool)
+        kinds = events.kind.astype(np.int64)
+        at_once = np.flatnonzero(completed_at_once(events))
+        kinds[at_once], kinds[at_once + 1] = _SKIPPED, int(Kind.FREE)
+        columns = (kinds, events.address, events.size, events.stream, events.pool)
         rows = list(zip(range(len(events)), *(column.tolist() for column in columns), strict=True))
+        alloc, free, completed, asked = int(Kind.ALLOC), int(Kind.FREE), int(Kind.FREE_COMPLETED), int(Kind.FREE_REQUESTED)
         for event, kind, address, size, stream, pool in reversed(rows):
-            if kind == Kind.ALLOC:
-                if address in self.live:
-                    self._discard(address)
-                else:
-                    self.lost["lost_free"] += 1
-                self._clear(address, address + self._rounded(size))
-                if self.finds_pools:
-                    extent = self.extents.holding(address)
-                    self.pool[event] = 0 if extent is None else extent.pool
-            elif kind in (Kind.FREE_COMPLETED, Kind.FREE):
-                self._undo_free(event, address, size, self.freed_state if kind == Kind.FREE_COMPLETED else BlockState.ALLOCATED)
-            elif kind == Kind.FREE_REQUESTED:
+            if kind == alloc:
+                self._undo_alloc(event, address, size)
+            elif kind == free:
+                self._undo_free(event, address, size, BlockState.ALLOCATED)
+            elif kind == completed:
+                self._undo_free(event, address, size, self.freed_state)
+            elif kind == asked:
                 block = self.live.get(address)
                 if block is not None and block.state is BlockState.PENDING_FREE:
                     self.live[address] = block._replace(state=BlockState.ALLOCATED)
                 else:
                     self._undo_free(event, address, size, BlockState.ALLOCATED)
-            elif kind in (Kind.SEGMENT_ALLOC, Kind.SEGMENT_MAP):
+            elif kind in TAKES:
                 if not self.extents.remove(address, size):
                     self.lost["lost_segment_free"] += 1
-            elif kind in (Kind.SEGMENT_FREE, Kind.SEGMENT_UNMAP):
+            elif kind in GIVES_BACK:
                 expandable = kind == Kind.SEGMENT_UNMAP
                 small = self._small(address, size, stream) if expandable else size == SMALL_SEGMENT
                 extent = Extent(address, size, stream, pool, small, expandable)
                 self.seen.append(extent)
                 if self.extents.add(extent):
                     self.lost["lost_segment_alloc"] += 1
+
+    def _undo_alloc(self, event: int, address: int, size: int) -> None:
+        if address in self.live:
+            self._discard(address)
+        else:
+            self.lost["lost_free"] += 1
+        self._clear(address, address + self._rounded(size))
+        if self.finds_pools:
+            extent = self.extents.holding(address)
+            self.pool[event] = 0 if extent is None else extent.pool
 
     def _undo_free(self, event: int, address: int, size: int, state: BlockState) -> None:
         """Let a block be live that was freed; what lies over it came to life later, which was lost."""
