@@ -18,9 +18,9 @@ from lifecycle_sim.replay import DeviceReplay
 from lifecycle_sim.replay.allocator.beginning import Beginning, beginning_of
 from lifecycle_sim.replay.allocator.device import Device
 from lifecycle_sim.replay.allocator.model import Allocator
-from lifecycle_sim.replay.allocator.recording import RecordedSettings, rebuild, recorded_settings
+from lifecycle_sim.replay.allocator.recording import rebuild, recorded_settings
 from lifecycle_sim.replay.allocator.release import Release
-from lifecycle_sim.replay.allocator.requests import Requests, requests_of, reserved_changes
+from lifecycle_sim.replay.allocator.requests import Requests, requests_of
 from lifecycle_sim.replay.allocator.rerun import Outcome, Progress, carry_out, outcome
 from lifecycle_sim.replay.allocator.rounding import segment_size
 from lifecycle_sim.replay.allocator.settings import AllocatorSettings, parse_options
@@ -183,8 +183,10 @@ def ask(replayed: DeviceReplay, capacity: int | None = None, release: Release | 
         raise InputError(f"{recorded.device}: this memory does not come from the CUDA caching allocator, so its settings change nothing")
     chosen = recorded_settings(trace)
     settings = chosen.settings
-    requests = requests_of(replayed, settings.garbage_collection_threshold > 0, _told_by_failure(replayed, settings, event))
-    beginning, empty = _beginning(replayed, requests, chosen)
+    rebuilt = None if recorded.final is None else rebuild(recorded, settings, chosen.release, len(trace.pools))
+    had = _told_by_failure(replayed, settings, event)
+    requests = requests_of(replayed, rebuilt, settings.garbage_collection_threshold > 0, had)
+    empty = requests.older == 0 and (rebuilt is None or rebuilt.state.reserved == 0)
     known, source = _capacity(replayed, capacity, settings, event)
     return Question(
         device=recorded.device,
@@ -194,7 +196,7 @@ def ask(replayed: DeviceReplay, capacity: int | None = None, release: Release | 
         chosen=() if release is not None else chosen.assumptions,
         capacity=known,
         capacity_from=source,
-        beginning=beginning,
+        beginning=None if rebuilt is None or empty else beginning_of(requests, rebuilt.state, rebuilt.reservations),
         empty=empty,
         recorded_peak=None if replayed.reserved is None else replayed.reserved.peak_size,
         replayed=replayed,
@@ -264,18 +266,6 @@ def _note(settings: AllocatorSettings) -> str | None:
     if settings.garbage_collection_threshold > 0 and settings.per_process_memory_fraction in (None, 1.0):
         return "garbage collection needs a memory limit, such as per_process_memory_fraction:0.95, and does nothing without one"
     return None
-
-
-def _beginning(replayed: DeviceReplay, requests: Requests, chosen: RecordedSettings) -> tuple[Beginning | None, bool]:
-    """What was there before the window, where that is something and can be told; and whether there was nothing."""
-    recorded = replayed.recorded
-    if recorded.final is None:
-        return None, requests.older == 0
-    held = recorded.final.reserved - int(reserved_changes(recorded).sum())
-    if requests.older == 0 and held == 0:
-        return None, True
-    found = rebuild(recorded, chosen.settings, chosen.release, len(replayed.trace.pools))
-    return beginning_of(requests, found.state, found.reservations), False
 
 
 def _capacity(

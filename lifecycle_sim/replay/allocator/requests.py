@@ -29,6 +29,7 @@ import numpy as np
 from lifecycle_sim.events import DeviceTrace, Kind
 from lifecycle_sim.events.trace import Bool, Int64, UInt8
 from lifecycle_sim.replay.allocator.pools import PoolId
+from lifecycle_sim.replay.allocator.recording.rebuild import Rebuilt
 from lifecycle_sim.replay.device import DeviceReplay
 from lifecycle_sim.replay.lifetimes import Lifetimes
 
@@ -89,11 +90,14 @@ class Requests:
         return int((self.action == action).sum())
 
 
-def requests_of(replayed: DeviceReplay, collects_garbage: bool = False, device_had: int | None = None) -> Requests:
+def requests_of(
+    replayed: DeviceReplay, rebuilt: Rebuilt | None = None, collects_garbage: bool = False, device_had: int | None = None
+) -> Requests:
     """Return the requests behind what was recorded on a device.
 
     Args:
         replayed: the device's replay.
+        rebuilt: what the device held before the window, where that can be told; it also tells pools that events leave out.
         collects_garbage: whether garbage collection was on in the recording.
         device_had: bytes that could be had from the recorded device, where that is known.
 
@@ -102,7 +106,7 @@ def requests_of(replayed: DeviceReplay, collects_garbage: bool = False, device_h
     """
     found, recorded = replayed.identified_lifetimes(), replayed.recorded
     asked = found.size > 0
-    births, pool = _births(replayed, found, asked)
+    births, pool = _births(recorded, found, asked, rebuilt)
     runs = _runs_of_frees(recorded, collects_garbage, device_had)
     own_runs = np.array([run.begin for run in runs if run.own], np.int64)
     parts = [births, *_deaths(recorded, found, asked, own_runs), *_failures_and_flushes(recorded, runs)]
@@ -129,29 +133,30 @@ def _part(action: Action, event: Int64, phase: int | Int64 = 2, **columns: Any) 
     return {"event": event} | {name: np.broadcast_to(np.asarray(value, np.int64), event.shape) for name, value in values.items()}
 
 
-def _births(replayed: DeviceReplay, found: Lifetimes, asked: Bool) -> tuple[dict[str, Int64], Int64]:
+def _births(recorded: DeviceTrace, found: Lifetimes, asked: Bool, rebuilt: Rebuilt | None) -> tuple[dict[str, Int64], Int64]:
     """The allocations, those older than the window by address; and the pool of each storage."""
     rows = np.flatnonzero(asked)
     phase = np.where(found.lost_alloc[rows], 1, 2)
     return (
         _part(Action.ALLOC, found.alloc[rows], phase, storage=rows, size=found.size[rows], tie=found.address[rows]),
-        _pools(replayed.recorded, found),
+        _pools(recorded, found, rebuilt),
     )
 
 
-def _pools(recorded: DeviceTrace, found: Lifetimes) -> Int64:
-    """The pool of each storage: that of its allocation, else of the recorded segment that holds its address, else the default pool."""
+def _pools(recorded: DeviceTrace, found: Lifetimes, rebuilt: Rebuilt | None) -> Int64:
+    """The pool of each storage: that of its allocation, or of the segment in which it lay when the window began."""
     seen = (found.alloc >= 0) & (found.alloc < len(recorded)) & ~found.lost_alloc
     pool = np.zeros(len(found), np.int64)
-    if len(recorded):
-        pool = np.where(seen, recorded.events.pool[np.where(seen, found.alloc, 0)], 0).astype(np.int64)
-    if recorded.final is not None and len(recorded.final.segments) and recorded.final.segments.pool.any():
-        segments = recorded.final.segments
+    of_event = recorded.events.pool if rebuilt is None else rebuilt.pool
+    if len(of_event):
+        pool = np.where(seen, of_event[np.where(seen, found.alloc, 0)], 0).astype(np.int64)
+    segments = None if rebuilt is None else rebuilt.state.segments
+    if segments is not None and segments.pool.any():
         order = np.argsort(segments.address, kind="stable")
         start, size = segments.address[order], segments.size[order]
         row = np.maximum(np.searchsorted(start, found.address, side="right") - 1, 0)
         inside = (found.address >= start[row]) & (found.address < start[row] + size[row])
-        pool = np.where((pool == 0) & inside, segments.pool[order][row], pool)
+        pool = np.where(found.before_window & inside, segments.pool[order][row], pool)
     return pool
 
 
