@@ -178,6 +178,8 @@ def test_pending_blocks_and_private_pools_are_restored() -> None:
     assert kept is not None
     original.defer(late)
     original.free(late)
+    with pytest.raises(InputError, match="pool number 1"):
+        Allocator.from_state(original.state())
     restored = Allocator.from_state(original.state(), pools=original.pools)
     assert restored.state() == original.state()
     restored.finish(late)

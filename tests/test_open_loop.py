@@ -13,6 +13,8 @@ from lifecycle_sim.events import Basis, BlockState, Clock, DeviceTrace, Evidence
 from lifecycle_sim.replay.allocator import Allocator, AllocatorSettings, Device, NextAddress, Release
 from lifecycle_sim.replay.allocator.recording import OpenLoop, open_loop
 from lifecycle_sim.replay.allocator.recording import beside as beside_module
+from lifecycle_sim.replay.allocator.recording.calls import Change
+from lifecycle_sim.replay.allocator.recording.comparison import Tally
 from lifecycle_sim.replay.allocator.waste import waste
 from tests.conftest import ROOT
 from tests.ghost_traces import trace_of
@@ -239,6 +241,77 @@ def test_ties_between_segments_older_than_the_window_are_settled_and_said() -> N
     assert said.count == told.ties_settled
 
 
+#     the same in a flush: two equal segments go, the first obtained first
+def test_the_order_in_which_equal_older_segments_go_is_settled_and_said() -> None:
+    allocator = Allocator(Device(policy=_Descending()), release="2.14")
+    for block in [allocator.malloc(30 * MIB) for _ in range(3)]:
+        allocator.free(block)
+    dropped = len(allocator)
+    allocator.empty_cache()
+    told = open_loop(without_first(recording_of(allocator), dropped))
+    assert told.exact
+    assert told.scores["segment_free"].exact == 3
+    assert told.ties_settled == 2
+
+
+#     pools     default ░░ whole and free      private ░░ whole and free; its holder lets go
+#     flush     only the private one, or both: the recording tells which, and that it was let go
+@pytest.mark.parametrize("everything", [True, False])
+@pytest.mark.parametrize("release", ["2.11", "2.14"])
+def test_a_private_pool_that_the_recording_empties_was_let_go(everything: bool, release: str) -> None:
+    allocator = Allocator(Device(), release=release)
+    pool = allocator.create_pool()
+    allocator.begin_pool(pool)
+    inside = [allocator.malloc(size) for size in (2 * MIB, 30 * MIB, 4096)]
+    allocator.end_pool(pool)
+    outside = allocator.malloc(50 * MIB)
+    for block in [*inside, outside]:
+        allocator.free(block)
+    allocator.release_pool(pool)
+    allocator.release_pool(pool)
+    allocator.empty_cache(None if everything else pool)
+    allocator.free(allocator.malloc(50 * MIB))
+    trace = recording_of(allocator)
+    told = open_loop(trace)
+    assert told.exact
+    assert told.scores["segment_free"].exact == (4 if everything else 3)
+
+
+def test_a_private_pool_is_told_by_the_segment_where_events_do_not_name_it() -> None:
+    allocator = Allocator(Device(), release="2.10")
+    pool = allocator.create_pool()
+    for _ in range(3):
+        allocator.begin_pool(pool)
+        inside = allocator.malloc(2 * MIB)
+        allocator.end_pool(pool)
+        outside = allocator.malloc(2 * MIB)
+        allocator.free(inside)
+        allocator.free(outside)
+    trace = recording_of(allocator)
+    device = trace.devices[0]
+    unnamed = replace(device, events=replace(device.events, pool=np.zeros(len(allocator), np.int32)))
+    assert open_loop(replace(trace, devices=(unnamed,))).exact
+
+
+def test_expandable_segments_are_taken_to_be_on_where_settings_were_not_recorded() -> None:
+    told = open_loop(replace(shipped("torch214_stub_train_expandable"), settings={}))
+    assert_exact(told, SHIPPED["torch214_stub_train_expandable"][0])
+    assert [each.code for each in told.assumptions] == ["expandable_taken"]
+
+
+def test_the_tally_keeps_order_extras_and_the_largest_error() -> None:
+    tally = Tally()
+    first, second = Change(Kind.SEGMENT_FREE, 1, 2 * MIB), Change(Kind.SEGMENT_FREE, 2, 4 * MIB)
+    taken = Change(Kind.SEGMENT_ALLOC, 3, 6 * MIB)
+    assert tally.changes(0, [first, second, taken], [first, second, taken])
+    assert not tally.changes(1, [second, first, taken], [first, second])
+    assert tally.reserved_error == 6 * MIB
+    scores = tally.scores()
+    assert (scores["segment_free"].exact, scores["segment_free"].recorded, scores["segment_free"].extra) == (3, 4, 1)
+    assert (scores["segment_alloc"].exact, scores["segment_alloc"].recorded, scores["segment_alloc"].extra) == (1, 1, 1)
+    assert not scores["segment_alloc"].all_exact
+
+
 def test_a_recording_that_lost_events_degrades_and_says_so() -> None:
     told = open_loop(shipped("torch214_stub_train_gap"))
     assert not told.exact
@@ -248,6 +321,7 @@ def test_a_recording_that_lost_events_degrades_and_says_so() -> None:
     score = told.scores["placement"]
     assert score.recorded == 737
     assert score.exact >= 600
+    assert_levels_end_in_the_final_state(told)
     assert told.layout is not None
     assert told.layout.equal
     assert told.levels.requested.max() == 768_772_392

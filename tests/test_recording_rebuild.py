@@ -153,3 +153,18 @@ def test_what_overlaps_a_block_that_was_there_first_came_later():
     shared_out = [found[address] == true[address] for address in found.keys() & true.keys()]
     assert all(shared_out)
     assert len(shared_out) == len(true) - 1  # one block was both handed out and freed where nothing was recorded
+
+
+#     recorded   alloc(D)                                  free_requested(B) free_completed(B)
+#     lost                  … free(D) alloc(B) …
+#     D  ├──────────────────────┤                          B overlaps D, so it came after: it was not there at the start
+#     B                             ├──────────────────────┤
+def test_a_block_over_one_that_is_handed_out_in_the_window_came_later():
+    last = Allocator(Device(), release="2.11")
+    address = last.malloc(30 * MIB)
+    last.free(address)
+    kinds = [Kind.ALLOC, Kind.FREE_REQUESTED, Kind.FREE_COMPLETED]
+    events = Events.of(kinds, [address, address + MIB, address + MIB], [12 * MIB, 11 * MIB, 11 * MIB])
+    start = rebuild(DeviceTrace("cuda:0", events, Basis.REQUESTED, final=last.state()), AllocatorSettings(), Release(2, 11))
+    assert active(start.state) == {}
+    assert {loss.code: loss.count for loss in start.losses} == {"lost_free": 1, "lost_alloc": 1}

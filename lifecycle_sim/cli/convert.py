@@ -7,8 +7,10 @@ import click
 from lifecycle_sim.cli.options import device_option, output_options, parameter_option
 from lifecycle_sim.cli.progress import progress
 from lifecycle_sim.cli.source import open_trace
+from lifecycle_sim.errors import InputError
 from lifecycle_sim.output.atomic import refuse_to_overwrite, write_atomically
 from lifecycle_sim.output.exports import encoder_for
+from lifecycle_sim.output.printable import one_line
 
 
 @click.command("convert")
@@ -28,7 +30,10 @@ def command(source: str, output: str, force: bool, parameters: dict[str, int], d
     Example:
       lifecycle-sim convert snapshot.pickle -o trace.jsonl
     """
-    encode = encoder_for(output)
+    try:
+        encode = encoder_for(output)
+    except InputError as error:
+        raise click.BadParameter(one_line(str(error)), param_hint="--output") from None
     refuse_to_overwrite(output, force)
     trace = open_trace(source, parameters)
     with progress(f"writing {output}"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from lifecycle_sim.cli.options import capacity_option, device_option, output_options, parameter_option
@@ -43,7 +45,7 @@ def command(
     Example:
       lifecycle-sim plot snapshot.pickle -o timeline.png --by owner
     """
-    if not output.lower().endswith(SUFFIXES):
+    if Path(output).suffix.lower() not in SUFFIXES:
         raise click.BadParameter(f"{output!r} ends in none of {', '.join(SUFFIXES)}", param_hint="--output")
     if capacity is not None and kind != "timeline":
         raise click.UsageError("--capacity is a line in a timeline: leave it out, or choose --kind timeline")

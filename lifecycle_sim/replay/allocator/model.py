@@ -69,8 +69,12 @@ class Allocator(Heap):
             device_number: the device's number.
 
         Raises:
+            InputError: a segment names a pool that *pools* does not have.
             SnapshotError: blocks that do not tile their segments, or segments that overlap.
         """
+        named = int(state.segments.pool.max(initial=0))
+        if named >= len(pools):
+            raise InputError(f"the segments name pool number {named}, but {len(pools)} pools are given: give the trace's own list")
         allocator = cls(device, settings, release, stream_ids, device_number)
         for pool in pools[1:]:
             allocator.create_pool(pool)
