@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.attribution import Attribution, attribute
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.detect import read_trace
+    from lifecycle_sim.study.sweep import sweep_allocator
+    from lifecycle_sim.study.what_if import WhatIf, what_if_allocator
+    from lifecycle_sim.study.why import Why, why_out_of_memory
 
 __version__ = "0.1.0"
 
@@ -67,6 +70,8 @@ __all__ = [
     "UnitError",
     "UnsafePickleError",
     "Verdict",
+    "WhatIf",
+    "Why",
     "attribute",
     "check",
     "figures",
@@ -78,7 +83,10 @@ __all__ = [
     "run_scenario",
     "steady_state",
     "summarise",
+    "sweep_allocator",
     "verdict",
+    "what_if_allocator",
+    "why_out_of_memory",
     "write",
 ]
 
@@ -97,6 +105,9 @@ _HOMES = {
     "replay.attribution": "Attribution attribute",
     "replay.steady": "SteadyState steady_state",
     "sources.detect": "read_trace",
+    "study.sweep": "sweep_allocator",
+    "study.what_if": "WhatIf what_if_allocator",
+    "study.why": "Why why_out_of_memory",
 }
 _HOME_OF = {name: (f"lifecycle_sim.{home}", name) for home, names in _HOMES.items() for name in names.split()}
 _HOME_OF["replay_device"] = ("lifecycle_sim.replay", "replay")  # ``lifecycle_sim.replay`` is the package

@@ -11,8 +11,8 @@ from tests.cli_support import KIB, small_trace
 NAMES = (
     "Attribution DeviceReplay DeviceTrace Events Finding InputError LifecycleError Lifetimes MissingExtraError OutputExistsError Peak "
     "Program ScenarioError SnapshotError SteadyState Timeline Trace TraceFormatError TraceInvariantError UnitError UnsafePickleError "
-    "Verdict attribute check figures load_scenario read_trace replay_all replay_device run run_scenario steady_state summarise verdict "
-    "write"
+    "Verdict WhatIf Why attribute check figures load_scenario read_trace replay_all replay_device run run_scenario steady_state summarise "
+    "sweep_allocator verdict what_if_allocator why_out_of_memory write"
 )
 
 

@@ -10,6 +10,8 @@ from rich.text import Text
 from lifecycle_sim.output.summary import Record
 from lifecycle_sim.output.tables import at_event, facts, format_exact, heading, share_of, shown, stacked, table, title
 from lifecycle_sim.output.tables_device import assumptions_table
+from lifecycle_sim.output.tables_what_if import what_if_tables
+from lifecycle_sim.output.tables_why import why_tables
 
 WORDS = {"placement": "blocks handed out", "oom": "out of memory"}
 PARTS = (
@@ -24,6 +26,9 @@ PARTS = (
 def tables(document: Record) -> Iterator[RenderableType]:
     """Device by device: what was predicted, the four levels, where reserved bytes go, what was assumed."""
     yield stacked(title(document))
+    if "fits" in document:
+        yield from _questions(document)
+        return
     for device in document["devices"]:
         yield heading(f"{device['device']} · {device['events']:,} events")
         yield stacked(
@@ -35,6 +40,12 @@ def tables(document: Record) -> Iterator[RenderableType]:
             assumptions_table(device),
         )
     yield _verdict(document["exact"])
+
+
+def _questions(document: Record) -> Iterator[RenderableType]:
+    """The answers to what if, and to why memory ran out."""
+    for device in document["devices"]:
+        yield from what_if_tables(device) if "what_if" in device else why_tables(device)
 
 
 def _verdict(exact: bool) -> Text:

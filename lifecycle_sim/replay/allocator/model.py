@@ -265,6 +265,10 @@ class Allocator(Heap):
         self._private[pool] = PrivatePool(pool, self.pools.index(pool), use_on_oom, no_split, custom_allocator)
         return pool
 
+    def has_pool(self, pool: PoolId) -> bool:
+        """Whether there is a private pool *pool* now."""
+        return pool in self._private
+
     def begin_pool(self, pool: PoolId, streams: Collection[int] | None = None) -> None:
         """Divert later requests to *pool*, made if there is none; only those on *streams* where these are given.
 
