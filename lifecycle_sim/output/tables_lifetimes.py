@@ -15,8 +15,8 @@ FIRST = {"size": "Largest", "span": "Longest", "birth": "Oldest"}
 CELLS = 10
 WORDS = {
     "temporary": "temporary",
-    "passing": "freed later than that",
-    "long_lived": "never freed",
+    "passing": "passing: freed later than that",
+    "long_lived": "long-lived: never freed",
     "older_freed": "older than the window, freed in it",
 }
 
@@ -31,7 +31,7 @@ def tables(document: Record) -> Iterator[RenderableType]:
 
 def _storages(device: Record) -> RenderableType:
     chosen = device["chosen"]
-    which = {"all": "", "never_freed": ", never freed", "temporary": f", freed within {chosen['within']} further allocations"}[
+    which = {"all": "", "never_freed": ", never freed", "temporary": f", temporary: freed within {chosen['within']} further allocations"}[
         chosen["which"]
     ]
     with_streams = any(row["stream"] for row in device["shown"])
