@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -158,6 +159,24 @@ def test_nothing_is_overwritten_without_force(run, recording, tmp_path, command)
     assert output.read_bytes() == b"mine"
     assert run(command, recording, "-o", output, "--force").exit_code == Exit.YES
     assert output.read_bytes() != b"mine"
+
+
+@pytest.mark.parametrize(("capacity", "code"), [("7 KiB", Exit.YES), ("7167 B", Exit.NO)])
+def test_plot_answers_whether_it_fits_when_asked(run, recording, tmp_path, capacity, code):
+    assert run("plot", recording, "-o", tmp_path / "out.png", "--capacity", capacity).exit_code == code
+    assert (tmp_path / "out.png").exists()
+
+
+def test_plot_shows_time_where_asked_and_in_scenarios(run, recording, scenario, tmp_path):
+    def label(source, *more):
+        assert run("plot", source, "-o", tmp_path / "out.svg", "--force", *more).exit_code == Exit.YES
+        return re.findall(r"<!-- (event|time[^>]*) -->", (tmp_path / "out.svg").read_text())
+
+    assert label(recording) == ["event"]
+    assert label(recording, "--x", "time") == ["time since the first event (ns)"]
+    assert label(scenario, "--x", "event") == ["event"]
+    assert label(scenario)[0].startswith("time (")
+    assert run("plot", recording, "-o", tmp_path / "other.svg", "--kind", "composition", "--x", "time").exit_code == Exit.USAGE
 
 
 @pytest.mark.parametrize("command", ASK)

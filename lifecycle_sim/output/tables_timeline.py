@@ -47,13 +47,13 @@ def _bars(device: Record) -> RenderableType:
 def _parts(parts: Record) -> RenderableType:
     if parts["by"] == "stream":
         streams = [(format_exact(row["bytes"]), _event(row["event"]), handle(row["stream"])) for row in parts["shown"]]
-        made = table(("peak", "at event", "stream"), streams, left=("stream",))
+        made = table(("peak", "after event", "stream"), streams, left=("stream",))
     else:
         ranges = [
             (format_exact(row["bytes"]), _event(row["event"]), _events(row), f"{row['kind']} {shown(row['name'], 60)}")
             for row in parts["shown"]
         ]
-        made = table(("peak", "at event", "events", "range"), ranges, left=("range",))
+        made = table(("peak", "after event", "events", "range"), ranges, left=("range",))
     more = parts["count"] - len(parts["shown"])
     return stacked(heading(f"Peak of each {parts['by']}"), made, Text(f"and {more:,} more: raise --top") if more else None)
 
