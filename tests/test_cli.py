@@ -211,6 +211,20 @@ def test_wrong_usage(run, arguments):
     assert result.stdout == ""
 
 
+def test_run_says_of_a_recording_that_it_is_one(run, recording, tmp_path):
+    (tmp_path / "no.toml").write_text("x = ")
+    for source, says in ((recording, "is a recording, not a scenario: ask lifecycle-sim peak"), (tmp_path / "no.toml", "is not TOML")):
+        result = run("run", source)
+        assert result.exit_code == Exit.BAD_INPUT
+        assert says in result.stderr
+
+
+def test_a_scenario_says_when_by_its_own_clock(run, scenario, recording):
+    assert re.search(r"after event \d+, at [\d,]+(\s|$)", run("peak", scenario).stdout)
+    assert "after the first" in run("peak", recording).stdout
+    assert json_of(run("peak", scenario, "--json"))["devices"][0]["time"]["from_zero"]
+
+
 def test_a_scenario_runs_with_its_parameters_and_its_capacity_is_a_verdict(run, scenario):
     for command in ("run", "peak"):
         result = run(command, scenario, "--json")

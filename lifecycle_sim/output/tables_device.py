@@ -16,7 +16,7 @@ def device_facts(device: Record, clock: str) -> Iterator[tuple[str, str]]:
     peak, basis = device["peak"], device["basis"]
     when = at_event(peak["event"])
     if peak["time"] is not None and device["time"] is not None:
-        when += f", {duration(peak['time'] - device['time']['first'], clock)} after the first"
+        when += f", {moment(peak['time'], device['time'], clock)}"
     yield "peak", f"{format_exact(peak['bytes'])} {basis}, {device['evidence']}, {when}"
     if not peak["exact"]:
         upper = "an unknown level" if peak["upper"] is None else format_exact(peak["upper"])
@@ -33,6 +33,13 @@ def device_facts(device: Record, clock: str) -> Iterator[tuple[str, str]]:
         yield "storages", storages_text(device["storages"])
     if device["oom"]["count"]:
         yield from _oom_facts(device["oom"])
+
+
+def moment(time: int, times: Record, clock: str) -> str:
+    """When: ``"at 4"`` by the source's own clock, ``"1.5 ms after the first"`` where times count from an epoch."""
+    if times["from_zero"]:
+        return f"at {time:,}" if clock == "tick" or not time else f"at {duration(time, clock)}"
+    return f"{duration(time - times['first'], clock)} after the first"
 
 
 def steady_facts(device: Record) -> Iterator[tuple[str, str]]:

@@ -50,7 +50,7 @@ class EventScale:
         time, own_zero, settings = replayed.recorded.events.time, replayed.trace.times_from_zero, replayed.trace.settings
         zero = 0 if own_zero or not events else int(time[0])
         since = np.maximum.accumulate(time - zero) if events else np.zeros(1, np.int64)
-        begin, end = min(0, int(since[0])), max(int(since[-1]), *(int(settings.get(name) or 0) for name in ("makespan", "horizon")))
+        begin, end = min(0, int(since[0])), max(int(since[-1]), int(settings.get("makespan") or 0))
         at = np.concatenate([[begin], since, [end]])[-events - 2 :]
         what = "time" if own_zero else "time since the first event"
         if replayed.trace.clock is Clock.TICKS:
