@@ -211,6 +211,14 @@ def test_wrong_usage(run, arguments):
     assert result.stdout == ""
 
 
+def test_a_narrow_console_does_not_break_the_names_of_owners(run, recording, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = run("peak", recording, "--by", "owner").stdout.splitlines()
+    assert max(map(len, lines[1:])) <= 60
+    assert any(line.endswith(("…/project/model.py:12 forward", "…/project/model.py:12")) for line in lines)
+    assert any(line.strip().startswith("(5 KiB)") for line in lines)
+
+
 def test_run_says_of_a_recording_that_it_is_one(run, recording, tmp_path):
     (tmp_path / "no.toml").write_text("x = ")
     for source, says in ((recording, "is a recording, not a scenario: ask lifecycle-sim peak"), (tmp_path / "no.toml", "is not TOML")):

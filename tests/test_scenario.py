@@ -354,6 +354,11 @@ def test_lines_of_tables_however_they_are_written(text: str, lines: list[int]) -
     assert [found.row("event", number) for number in range(1, len(lines) + 1)] == lines
 
 
+def test_the_line_of_a_table_by_itself() -> None:
+    text = "title = 'x'\nparameters = { a = 1, b = { c = 2 } }\n"
+    assert Lines(text, tomllib.loads(text)).row("parameters", 1) == 2
+
+
 def test_what_is_wrong_in_one_row_hides_nothing_about_other_names() -> None:
     found = problems_of(
         "event = [\n"
@@ -379,7 +384,9 @@ def test_what_is_wrong_in_one_operator_hides_nothing_about_others() -> None:
 
 
 def test_a_double_free_says_what_still_holds_the_storage() -> None:
-    rows = "event = [\n{ at = 0, alloc = 'w', size = '1 B' },\n{ at = 1, share = 'w', as = 't' },\n"
+    rows = (
+        "event = [\n{ at = 0, alloc = 'w', size = '1 B' }, { at = 0, alloc = 'other', size = '1 B' },\n{ at = 1, share = 'w', as = 't' },\n"
+    )
     rows += "{ at = 2, free = 'w' },\n{ at = 3, free = 'w' },\n"
     assert "a name goes once; the storage is freed when 't' goes too" in problems_of(rows + "]\n")[0]
     assert "the storage is freed already" in problems_of(rows.replace("3, free = 'w'", "3, free = 't' },\n{ at = 4, free = 'w'") + "]\n")[0]

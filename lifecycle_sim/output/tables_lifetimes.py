@@ -15,9 +15,9 @@ FIRST = {"size": "Largest", "span": "Longest", "birth": "Oldest"}
 CELLS = 10
 WORDS = {
     "temporary": "temporary",
-    "passing": "passing: freed later than that",
+    "passing": "passing: freed later",
     "long_lived": "long-lived: never freed",
-    "older_freed": "older than the window, freed in it",
+    "older_freed": "older: freed, birth unseen",
 }
 
 

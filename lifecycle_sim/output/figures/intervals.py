@@ -32,8 +32,8 @@ ROW_INCHES, THIN_ROW_INCHES = 0.19, 0.06
 NAME_LENGTH = 38
 NARROWEST = 0.006
 """The least width of a bar, as a share of the axis."""
-WITHOUT_STACK = {OLDER_KEY: "older", LOST_KEY: "allocation lost"}
-"""What a storage without a stack is called, by the group of its owner."""
+WITHOUT_STACK = {OLDER_KEY[:-1]: "older", LOST_KEY: "allocation lost"}
+"""What a storage without a stack is called, by how the name of its owner's group begins."""
 
 
 def lifecycle_chart(
@@ -215,7 +215,8 @@ def _names(replayed: DeviceReplay, found: Lifetimes, rows: Int64, alike: Int64) 
     for row, count in zip(rows.tolist(), alike.tolist(), strict=True):
         owner, label = owners.keys[owners.of[row]], replayed.trace.label(int(found.label[row]))
         if not label and owner.startswith("("):
-            owner = WITHOUT_STACK.get(owner, "no stack") + (f", 0x{found.address[row]:x}" if count == 1 else "")
+            what = next((word for begin, word in WITHOUT_STACK.items() if owner.startswith(begin)), "no stack")
+            owner = what + (f", 0x{found.address[row]:x}" if count == 1 else "")
         names.append(label or owner)
     distinct = list(dict.fromkeys(names))
     short = dict(zip(distinct, style.short_names(distinct, NAME_LENGTH), strict=True))
