@@ -355,7 +355,7 @@ def test_lines_of_tables_however_they_are_written(text: str, lines: list[int]) -
 
 
 def test_the_line_of_a_table_by_itself() -> None:
-    text = "title = 'x'\nparameters = { a = 1, b = { c = 2 } }\n"
+    text = "title = 'x'\nparameters = { a = 1 }\n"
     assert Lines(text, tomllib.loads(text)).row("parameters", 1) == 2
 
 
