@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -160,6 +161,24 @@ def test_nothing_is_overwritten_without_force(run, recording, tmp_path, command)
     assert output.read_bytes() != b"mine"
 
 
+@pytest.mark.parametrize(("capacity", "code"), [("7 KiB", Exit.YES), ("7167 B", Exit.NO)])
+def test_plot_answers_whether_it_fits_when_asked(run, recording, tmp_path, capacity, code):
+    assert run("plot", recording, "-o", tmp_path / "out.png", "--capacity", capacity).exit_code == code
+    assert (tmp_path / "out.png").exists()
+
+
+def test_plot_shows_time_where_asked_and_in_scenarios(run, recording, scenario, tmp_path):
+    def label(source, *more):
+        assert run("plot", source, "-o", tmp_path / "out.svg", "--force", *more).exit_code == Exit.YES
+        return re.findall(r"<!-- (event|time[^>]*) -->", (tmp_path / "out.svg").read_text())
+
+    assert label(recording) == ["event"]
+    assert label(recording, "--x", "time") == ["time since the first event (ns)"]
+    assert label(scenario, "--x", "event") == ["event"]
+    assert label(scenario)[0].startswith("time (")
+    assert run("plot", recording, "-o", tmp_path / "other.svg", "--kind", "composition", "--x", "time").exit_code == Exit.USAGE
+
+
 @pytest.mark.parametrize("command", ASK)
 def test_bad_input_is_one_line_each_and_nothing_on_stdout(run, tmp_path, command):
     (tmp_path / "bad\n\x1b[31m.pickle").write_bytes(b"\x80\x04 this is no pickle")
@@ -190,6 +209,28 @@ def test_wrong_usage(run, arguments):
     result = run(*arguments)
     assert result.exit_code == Exit.USAGE
     assert result.stdout == ""
+
+
+def test_a_narrow_console_does_not_break_the_names_of_owners(run, recording, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = run("peak", recording, "--by", "owner").stdout.splitlines()
+    assert max(map(len, lines[1:])) <= 60
+    assert any(line.endswith(("…/project/model.py:12 forward", "…/project/model.py:12")) for line in lines)
+    assert any(line.strip().startswith("(5 KiB)") for line in lines)
+
+
+def test_run_says_of_a_recording_that_it_is_one(run, recording, tmp_path):
+    (tmp_path / "no.toml").write_text("x = ")
+    for source, says in ((recording, "is a recording, not a scenario: ask lifecycle-sim peak"), (tmp_path / "no.toml", "is not TOML")):
+        result = run("run", source)
+        assert result.exit_code == Exit.BAD_INPUT
+        assert says in result.stderr
+
+
+def test_a_scenario_says_when_by_its_own_clock(run, scenario, recording):
+    assert re.search(r"after event \d+, at [\d,]+(\s|$)", run("peak", scenario).stdout)
+    assert "after the first" in run("peak", recording).stdout
+    assert json_of(run("peak", scenario, "--json"))["devices"][0]["time"]["from_zero"]
 
 
 def test_a_scenario_runs_with_its_parameters_and_its_capacity_is_a_verdict(run, scenario):

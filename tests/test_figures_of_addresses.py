@@ -157,7 +157,7 @@ def test_the_groups_add_up_to_the_peak(name: str) -> None:
     live = replayed.lifetimes.live_at(replayed.peak.event)
     assert replayed.lifetimes.size[live].sum() == replayed.peak.size
     assert "held and not live" in legend_texts(ax)
-    assert f"at event {replayed.peak.event:,}" in "\n".join(text.get_text() for text in ax.texts)
+    assert f"after event {replayed.peak.event:,}" in "\n".join(text.get_text() for text in ax.texts)
 
 
 def test_a_range_of_addresses_can_be_chosen() -> None:

@@ -54,6 +54,20 @@ def test_against_a_plain_walk(acts: list[Act], within: int, data: st.DataObject)
     assert {cell.span_class for cell in told.cells} == set(range(len(told.span_names)))
 
 
+@pytest.mark.parametrize(("others", "within", "temporary"), [(1, 0, 1), (3, 1, 3), (30, 7, 30), (100, 8, 100)])
+def test_what_lives_throughout_is_not_temporary_however_few_allocations_there_are(others: int, within: int, temporary: int) -> None:
+    """::
+
+    weights  +-----------+
+    others    ++ ++ ++ ++
+    """
+    weights, other = (1, 64), (2, 8)
+    order = [(Kind.ALLOC, weights), *[(Kind.ALLOC, other), (Kind.FREE, other)] * others, (Kind.FREE, weights)]
+    told = lifespans(replay(record([Act(kind, *storage) for kind, storage in order], None, start=0)))
+    assert told.within == within
+    assert (told.temporary.count, told.passing.count, told.long_lived.count) == (temporary, 1, 0)
+
+
 def test_storages_older_than_the_window_have_no_known_span() -> None:
     replayed = replay(record([Act(Kind.FREE, 1 << 40, 9)], final_state({(1 << 40) + (1 << 12): 700})))
     told = lifespans(replayed)

@@ -12,7 +12,7 @@ import pytest
 from lifecycle_sim.events import Category, Kind, Trace
 from lifecycle_sim.events.check import check
 from lifecycle_sim.program import load_scenario, problems, run, run_scenario, static_table
-from lifecycle_sim.replay import attribute, replay, steady_state
+from lifecycle_sim.replay import attribute, average, replay, steady_state
 from lifecycle_sim.units import format_exact
 from tests.test_engine import levels, story
 
@@ -173,3 +173,5 @@ def test_one_average_three_peaks(gap: int, expected: int) -> None:
     assert max(level) == expected * GIB
     held = sum(level[i] * (time[i + 1] - time[i]) for i in range(len(time) - 1))
     assert Fraction(held, 100 * 10**9) == Fraction(32, 100) * GIB
+    told = average(replay(trace), 0, trace.settings["horizon"])
+    assert (told.area, told.mean) == (held, Fraction(32, 100) * GIB)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
 from lifecycle_sim.cli.endings import Exit
 from lifecycle_sim.cli.options import capacity_option, device_option, output_options, parameter_option
 from lifecycle_sim.cli.progress import progress
-from lifecycle_sim.cli.source import open_trace
+from lifecycle_sim.cli.source import name_of, open_trace
 from lifecycle_sim.output.atomic import refuse_to_overwrite
 from lifecycle_sim.output.verdict import verdict
 from lifecycle_sim.replay import DeviceReplay, replay
 from lifecycle_sim.replay.grouping import BY
 
 KINDS = ("timeline", "lifecycle", "composition", "size-span", "levels", "address-map", "address-time")
+Axis = Literal["event", "time"]
+OVER_EVENTS = ("timeline", "lifecycle")
 BY_STATE = "state"
 """What only blocks can be coloured by, and are by default."""
 BY_OF_BLOCKS = (BY_STATE, "owner", "category")
@@ -23,6 +26,7 @@ BY_HELP = (
     f"What the colours stand for: {', '.join(BY)}; by default categories or owners, where they are known. "
     f"In an address map one of {', '.join(BY_OF_BLOCKS)}."
 )
+X_HELP = "The horizontal axis; by default time in a scenario, where events of one instant stand together, and events in a recording."
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -32,6 +36,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 @click.option("--kind", type=click.Choice(KINDS), default="timeline", show_default=True, help="What to draw.")
 @click.option("--by", type=click.Choice((*BY, BY_STATE)), metavar="GROUPING", help=BY_HELP)
 @click.option("--at", type=click.IntRange(-1), metavar="EVENT", help="Draw the address map after this event; -1 is the start.")
+@click.option("--x", type=click.Choice(("event", "time")), help=X_HELP)
 @capacity_option
 @parameter_option
 @device_option
@@ -44,17 +49,19 @@ def command(
     kind: str,
     by: str | None,
     at: int | None,
+    x: Axis | None,
     capacity: int | None,
     parameters: dict[str, int],
     device: str | None,
 ) -> None:
-    """Draw SOURCE: its level over events, live intervals, composition at the peak, sizes × spans, levels, or addresses.
+    """Draw SOURCE: its level over events or time, live intervals, composition at the peak, sizes × spans, levels, or addresses.
 
     The levels of a recording are requested, allocated, active and reserved bytes. An address map shows the segments and blocks at the end
     of a recording or after any event, address-time all storages at their addresses over events.
 
     The figure shows one device: the one with the highest peak, unless --device names another. Its format is that of the file's suffix:
-    .png, .svg or .pdf. With --capacity the exit code is 1 if it does not surely fit; the figure is drawn all the same.
+    .png, .svg or .pdf. The exit code is 1 if that device does not fit into --capacity, or that cannot be told; the figure is drawn all
+    the same.
 
     \b
     Example:
@@ -65,6 +72,8 @@ def command(
         raise click.BadParameter(f"{output!r} ends in none of {', '.join(SUFFIXES)}", param_hint="--output")
     if capacity is not None and kind not in ("timeline", "levels"):
         raise click.UsageError("--capacity is a line in a timeline: leave it out, or choose --kind timeline or levels")
+    if x is not None and kind not in OVER_EVENTS:
+        raise click.UsageError(f"--kind {kind} has no axis to choose: leave --x out, or choose --kind {' or '.join(OVER_EVENTS)}")
     if by is not None and kind in ("size-span", "levels"):
         what = "a size × span chart shows" if kind == "size-span" else "levels are those of"
         raise click.UsageError(f"{what} all storages alike: leave --by out")
@@ -75,14 +84,29 @@ def command(
         raise click.UsageError(f"--kind {kind} cannot be coloured by {by}: choose one of {', '.join(choices)}")
     refuse_to_overwrite(output, force)
     trace = open_trace(source, parameters)
+    replayed = replay(trace, device)
     with progress(f"drawing {output}"):
-        replayed = replay(trace, device)
-        draw(replayed, kind, by, at, capacity, output, force)
-    if capacity is not None and verdict(replayed, capacity).fits is not True:
-        ctx.exit(Exit.NO)
+        draw(replayed, kind, by, at, x or default_x(replayed), capacity, output, force, Path(name_of(source)).name)
+    ctx.exit(Exit.YES if capacity is None or verdict(replayed, capacity).fits else Exit.NO)
 
 
-def draw(replayed: DeviceReplay, kind: str, by: str | None, at: int | None, capacity: int | None, output: str, force: bool) -> None:
+def default_x(replayed: DeviceReplay) -> Axis:
+    """What a horizontal axis shows when nobody said: time in a scenario that takes some, else events."""
+    times = replayed.recorded.events.time
+    return "time" if replayed.trace.format == "scenario" and len(times) and times[-1] > times[0] else "event"
+
+
+def draw(
+    replayed: DeviceReplay,
+    kind: str,
+    by: str | None,
+    at: int | None,
+    x: Axis,
+    capacity: int | None,
+    output: str,
+    force: bool,
+    title: str = "",
+) -> None:
     """Draw one figure and write it."""
     from lifecycle_sim.output import figures
     from lifecycle_sim.replay.allocator.recording import open_loop
@@ -91,13 +115,13 @@ def draw(replayed: DeviceReplay, kind: str, by: str | None, at: int | None, capa
 
     grouping = "auto" if by is None else by
     if kind == "timeline":
-        axes = figures.timeline(replayed, by=grouping, steady=steady_state(replayed).level, capacity=capacity)
+        axes = figures.timeline(replayed, by=grouping, steady=steady_state(replayed), capacity=capacity, x=x, title=title)
     elif kind == "lifecycle":
-        axes = figures.lifecycle_chart(replayed, by=grouping)
+        axes = figures.lifecycle_chart(replayed, by=grouping, x=x, title=title)
     elif kind == "composition":
-        axes = figures.composition(replayed, by=grouping)
+        axes = figures.composition(replayed, by=grouping, title=title)
     elif kind == "size-span":
-        axes = figures.size_span(replayed)
+        axes = figures.size_span(replayed, title=title)
     elif kind == "levels":
         loop = open_loop(replayed.trace, replayed.device)
         tell_differences(replayed, loop.difference_count)

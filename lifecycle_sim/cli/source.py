@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 import click
 
 from lifecycle_sim.cli.progress import progress
-from lifecycle_sim.errors import InputError
+from lifecycle_sim.errors import InputError, ScenarioError
 
 if TYPE_CHECKING:
     from lifecycle_sim.events import Trace
@@ -52,7 +52,12 @@ def open_scenario(source: str, parameters: dict[str, int]) -> Program:
     from lifecycle_sim.program.scenario import LARGEST, load_scenario
 
     if source != "-":
-        return load_scenario(source, parameters)
+        try:
+            return load_scenario(source, parameters)
+        except ScenarioError:
+            if is_scenario(source) or not is_recording(source):
+                raise
+            raise InputError(f"{source} is a recording, not a scenario: ask lifecycle-sim peak about it") from None
     try:
         text = _standard_input().read(LARGEST + 1).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -98,6 +103,17 @@ def is_scenario(source: str) -> bool:
     if source.lower().endswith(".toml"):
         return True
     return _TOML.match(_head(source)) is not None
+
+
+def is_recording(source: str) -> bool:
+    """Whether *source* is a file in one of the formats of recordings, by how it begins."""
+    from lifecycle_sim.sources.container import opened
+
+    try:
+        with opened(source):
+            return True
+    except (InputError, OSError):
+        return False
 
 
 def name_of(source: str) -> str:

@@ -83,9 +83,12 @@ def peak_record(peak: Peak) -> Record:
 
 
 def time_record(replayed: DeviceReplay) -> Record | None:
-    """The times of the first and the last event in the trace's clock, None where there is no clock or no event."""
+    """The times of the first and the last event in the trace's clock, None where there is no clock or no event.
+
+    ``from_zero`` tells times that count from a zero of the source's own, as a scenario's do, from those that count from an epoch.
+    """
     first, last = replayed.time_of(min(0, len(replayed.timeline) - 1)), replayed.time_of(len(replayed.timeline) - 1)
-    return None if first is None or last is None else {"first": first, "last": last}
+    return None if first is None or last is None else {"first": first, "last": last, "from_zero": replayed.trace.times_from_zero}
 
 
 def levels_record(timeline: Timeline) -> Record:

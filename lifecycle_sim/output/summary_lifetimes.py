@@ -10,7 +10,7 @@ from lifecycle_sim.events.trace import Bool, Int64
 from lifecycle_sim.output.summary import Record, certainty_record, storages_record
 from lifecycle_sim.replay import DeviceReplay, Lifetimes
 from lifecycle_sim.replay.grouping import group
-from lifecycle_sim.replay.lifespans import Lifespans, allocation_spans, lifespans
+from lifecycle_sim.replay.lifespans import Lifespans, lifespans, temporary_storages
 
 SORTS = ("size", "span", "birth")
 
@@ -50,7 +50,7 @@ def storage_rows(replayed: DeviceReplay, rows: Int64) -> list[Record]:
 
 
 def choose(replayed: DeviceReplay, leaked: bool = False, temporary: int | None = None) -> Bool:
-    """Return which storages to tell of: all, those never freed, or those of the window freed within *temporary* further allocations.
+    """Return which storages to tell of: all, those never freed, or those that are temporary within *temporary* further allocations.
 
     Raises:
         InputError: the record's events carry no identity.
@@ -60,7 +60,7 @@ def choose(replayed: DeviceReplay, leaked: bool = False, temporary: int | None =
         return found.leaked
     if temporary is None:
         return np.ones(len(found), bool)
-    return ~found.before_window & ~found.leaked & (allocation_spans(replayed) <= temporary)
+    return temporary_storages(replayed, temporary)
 
 
 def lifetimes_record(

@@ -10,6 +10,7 @@ from lifecycle_sim.output.summary_moments import where_record
 from lifecycle_sim.program.graph import Program, static_table
 from lifecycle_sim.replay import DeviceReplay
 from lifecycle_sim.replay.attribution import attribute
+from lifecycle_sim.replay.averages import average
 
 STEPS_SHOWN = 20
 WAITS_SHOWN = 10
@@ -28,6 +29,7 @@ def rules_record(program: Program, settings: Any) -> Record:
         "same_instant": program.same_instant.value,
         "capacity_mode": None if program.capacity is None else program.capacity.mode.value,
         "makespan": settings.get("makespan"),
+        "horizon": program.horizon,
         "waited": {"count": len(waited), "shown": [{"operator": name, "ticks": ticks} for name, ticks in waited[:WAITS_SHOWN]]},
     }
 
@@ -81,4 +83,20 @@ def _by_category(replayed: DeviceReplay, event: int) -> dict[str, int]:
 
 def run_record(program: Program, replayed: DeviceReplay) -> Record:
     """What a scenario's run adds to the facts about its device."""
-    return {"steps": steps_record(replayed), "static_table": static_record(program, replayed)}
+    return {
+        "average": average_record(program, replayed),
+        "steps": steps_record(replayed),
+        "static_table": static_record(program, replayed),
+    }
+
+
+def average_record(program: Program, replayed: DeviceReplay) -> Record | None:
+    """The average level from 0 to the scenario's horizon, else to the end of the run; None if no time passes.
+
+    ``area`` is in bytes times the clock's unit, exact; ``bytes`` is the average rounded down.
+    """
+    end = program.horizon or replayed.trace.settings.get("makespan")
+    if not end:
+        return None
+    told = average(replayed, 0, end)
+    return {"over": "run" if program.horizon is None else "horizon", "until": end, "area": told.area, "bytes": told.area // end}

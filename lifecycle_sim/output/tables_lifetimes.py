@@ -37,7 +37,7 @@ def tables(document: Record) -> Iterator[RenderableType]:
 
 def _storages(device: Record) -> RenderableType:
     chosen = device["chosen"]
-    which = {"all": "", "never_freed": ", never freed", "temporary": f", freed within {chosen['within']} further allocations"}[
+    which = {"all": "", "never_freed": ", never freed", "temporary": f", temporary: freed within {chosen['within']} further allocations"}[
         chosen["which"]
     ]
     names = list(dict.fromkeys(row["owner"] for row in device["shown"]))

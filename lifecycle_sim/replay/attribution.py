@@ -78,7 +78,7 @@ class Attribution(Shown):
 
     def __repr__(self) -> str:
         first = f", most {self.shares[0].size:,} B by {self.shares[0].key}" if self.shares else ""
-        return f"Attribution({self.device!r}, {self.total:,} B {self.basis} at event {self.event}, {self.groups:,} by {self.by}{first})"
+        return f"Attribution({self.device!r}, {self.total:,} B {self.basis} after event {self.event}, {self.groups:,} by {self.by}{first})"
 
     def facts(self) -> list[tuple[str, str]]:
         """Return what a notebook shows: each share, and the level they add up to."""

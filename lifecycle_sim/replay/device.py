@@ -90,7 +90,7 @@ class DeviceReplay(Shown):
         bounds = "" if peak.exact else f" (between {peak.lower:,} and {'unknown' if peak.upper is None else format(peak.upper, ',')})"
         return (
             f"DeviceReplay({self.device!r}, {len(self.recorded.events):,} events, "
-            f"peak {peak.size:,} B {self.timeline.basis} at event {peak.event}{bounds}, {len(self.assumptions)} assumptions)"
+            f"peak {peak.size:,} B {self.timeline.basis} after event {peak.event}{bounds}, {len(self.assumptions)} assumptions)"
         )
 
     def facts(self) -> list[tuple[str, str]]:

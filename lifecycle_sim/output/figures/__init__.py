@@ -1,7 +1,8 @@
 """Figures: each function draws one, on axes it is given or on a new figure, and returns the axes.
 
 matplotlib is imported when the first of them is asked for, so importing this package costs nothing. No figure belongs to a window or
-to pyplot.
+to pyplot. In a notebook a cell that ends in the axes of a figure of its own, or in ``axes.figure``, shows the figure, whichever backend
+is chosen; :func:`save` writes it to a file.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ CELLS_A_DECADE = 6
 DENSITY = ("#DCE9F2", "#8FB8D6", "#4477AA", "#23406B")
 
 
-def size_span(replayed: DeviceReplay, within: int | None = None, ax: Axes | None = None) -> Axes:
+def size_span(replayed: DeviceReplay, within: int | None = None, ax: Axes | None = None, title: str = "") -> Axes:
     """Draw how many storages there are of each size and span, on logarithmic axes.
 
     The span of a storage is the number of allocations made while it was live. Storages that are older than the window or outlive it
@@ -35,6 +35,7 @@ def size_span(replayed: DeviceReplay, within: int | None = None, ax: Axes | None
         within: a storage is temporary if no more than this many allocations were made while it was live,
             see :func:`~lifecycle_sim.replay.lifespans.lifespans`.
         ax: where to draw; by default on a figure of its own.
+        title: what was recorded, such as the name of the file, for the line below the headline.
 
     Raises:
         InputError: *within* is negative, or the record's events carry no identity.
@@ -66,15 +67,15 @@ def size_span(replayed: DeviceReplay, within: int | None = None, ax: Axes | None
         (x_edges[-1], "right", "long-lived or older"),
     ):
         ax.text(where, 0.98, word, ha=side, va="top", fontsize=style.SMALL, color=style.MUTED, transform=ax.get_xaxis_transform())
-    ticks = [NONE_AT, *(10.0**k for k in range(round(log10(reach)) + 1)), 2.1 * reach]
+    ticks = [NONE_AT, *(10.0**k for k in range(round(log10(reach)))), 2.1 * reach]
     ax.xaxis.set_major_locator(FixedLocator(ticks))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: "0" if value < 1 else "open" if value > reach else f"{value:,.0f}"))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: "0" if value < 1 else "unknown" if value > reach else f"{value:,.0f}"))
     ax.xaxis.set_minor_locator(NullLocator())
     log_byte_ticks(ax.yaxis, 2**low, 2**high)
     ax.set_xlabel(f"span: allocations made while the storage was live\n{_totals(told)}")
     ax.set_ylabel(f"size ({style.basis(replayed)})")
     _draw_scale(ax, cells, most)
-    style.dress(ax, f"Sizes and spans on {replayed.device}", replayed)
+    style.dress(ax, f"Sizes and spans on {replayed.device}", replayed, title=title)
     return ax
 
 
@@ -103,7 +104,7 @@ def _totals(told: Lifespans) -> str:
         (f"temporary, within {told.within:,}", told.temporary),
         ("passing", told.passing),
         ("long-lived", told.long_lived),
-        ("older, freed", told.older_freed),
+        ("older", told.older_freed),
     )
     parts = [f"{name}: {style.counted(total.count, 'storage')}, {format_bytes(total.size)}" for name, total in kinds if total.count]
     return "\n".join("     ".join(parts[k : k + 2]) for k in range(0, len(parts), 2)) or "no storages"
