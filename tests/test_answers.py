@@ -74,6 +74,7 @@ def test_a_state_is_not_a_peak(kinds):
     assert "_record_memory_history" in replayed.assumptions[0].text
     assert verdict(replayed, 999).fits is False
     assert verdict(replayed, 10**9).fits is None
+    assert [level.upper for level in verdict(replayed, 10**9).levels] == [None, None]
 
 
 def test_a_state_is_called_one(asked):
@@ -208,6 +209,16 @@ def test_it_is_printed_in_one_line(asked, run):
 
 def test_a_level_that_is_highest_at_the_start_was_reached_by_nothing():
     (replayed,) = replay_all(record([Act(Kind.FREE, BASE, 10)], final_state({})))
+    assert peak_summary(replayed)["reached_by"] is None
+
+
+def test_nor_by_an_event_that_allocates_nothing_beside_a_gap():
+    events = Events.of(
+        [Kind.FREE, Kind.SNAPSHOT, Kind.FREE], [BASE] * 3, [10, 0, 1000], time=[0, 100, 101]
+    )  # an allocation was lost in 0 … 100
+    device = DeviceTrace("cuda:0", events, Basis.REQUESTED, final=final_state({}))
+    (replayed,) = replay_all(Trace((device,), "cuda-snapshot", Evidence.MEASURED, Clock.NANOSECONDS))
+    assert (replayed.peak.size, replayed.peak.event) == (1000, 1)
     assert peak_summary(replayed)["reached_by"] is None
 
 
