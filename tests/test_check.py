@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lifecycle_sim.events import Basis, Clock, DeviceTrace, Events, Evidence, Frame, Kind, Span, StackTable, Trace, check
@@ -218,7 +218,7 @@ def _walk(device: DeviceTrace) -> dict[str, list[int]]:
 CODES = {"alloc_of_live", "size_mismatch", "double_free", "free_of_unknown", "event_of_unknown"}
 
 
-@settings(max_examples=80)
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(traces(sound=False, min_devices=1), st.booleans())
 def test_lifecycles_agree_with_a_walk(trace: Trace, complete: bool) -> None:
     trace = replace(trace, devices=tuple(replace(d, final=None, start=0 if complete else None, identified=True) for d in trace))

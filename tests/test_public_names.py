@@ -68,3 +68,18 @@ def test_notebook_tables_escape_what_a_recording_says():
     from lifecycle_sim.display import table_html
 
     assert "<script>" not in table_html("<script>", [("<script>", "<script>")])
+
+
+def test_what_completion_and_help_show_is_public():
+    import pydoc
+
+    assert dir(ls) == sorted(ls.__all__)
+    assert dir(ls.figures) == sorted(ls.figures.__all__)
+    text = pydoc.render_doc(ls.figures, renderer=pydoc.plaintext)
+    assert all(f"    {name}(" in text for name in ls.figures.__all__)
+    assert '"category"' in ls.attribute.__doc__
+
+
+def test_what_is_no_trace_is_refused_in_words():
+    with pytest.raises(ls.InputError, match=r"not str: read a recording with read_trace\(path\) first"):
+        ls.replay_device("snapshot.pickle")

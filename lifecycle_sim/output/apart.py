@@ -135,8 +135,9 @@ def _tiers(stack: Sequence[str]) -> tuple[Chosen, ...]:
 
 
 def frame_of(text: str) -> Frame:
-    """Return the frame that *text*, made by ``str(frame)``, stands for; of one of C or C++ only the name, with its file before it."""
+    """Return the frame that *text*, made by ``str(frame)``, stands for; the files of C and C++ have no spaces in their names."""
     match = _FRAME.fullmatch(text)
     if match is None:
-        return Frame(text, "??", 0)
+        filename, _, name = text.partition(" ")
+        return Frame(name, filename, 0)
     return Frame(match["name"] or "", match["filename"], int(match["line"] or 0))
