@@ -15,7 +15,7 @@ from lifecycle_sim.cli.endings import Exit
 from lifecycle_sim.sources.native import read_jsonl, read_npz, write_jsonl
 from tests.cli_support import KIB, json_of, keys_of, lifecycle_sim, small_trace
 
-ASK = [command for command in COMMANDS if command not in ("run", "plot", "convert")]
+ASK = [command for command in COMMANDS if command not in ("run", "plot", "convert", "allocator")]
 
 
 @pytest.fixture(autouse=True)
@@ -143,9 +143,9 @@ def test_convert_to_minimalloc_keeps_the_peak(run, recording, tmp_path):
 
 
 def test_convert_names_the_suffixes_it_knows(run, recording, tmp_path):
-    result = run("convert", recording, "-o", tmp_path / "out.pickle")
-    assert result.exit_code == Exit.BAD_INPUT
-    assert all(suffix in result.stderr for suffix in (".jsonl", ".npz", ".csv"))
+    result = run("convert", recording, "-o", tmp_path / "out.parquet")
+    assert result.exit_code == Exit.USAGE
+    assert all(suffix in result.stderr for suffix in (".jsonl", ".npz", ".csv", ".pickle"))
 
 
 @pytest.mark.parametrize("command", ["convert", "plot"])
@@ -203,6 +203,16 @@ def test_a_scenario_runs_with_its_parameters_and_its_capacity_is_a_verdict(run, 
     text = run("run", scenario).stdout
     assert "payload" in text
     assert "frees before allocs" in text
+
+
+def test_of_very_many_problems_the_first_are_told(run, tmp_path):
+    path = tmp_path / "wrong.toml"
+    path.write_text("".join(f'[[event]]\nat = {i}\nalloc = "x{i}"\nsize = "4G"\n' for i in range(150)))
+    result = run("run", path)
+    assert result.exit_code == Exit.BAD_INPUT
+    lines = result.stderr.splitlines()
+    assert len(lines) == 101
+    assert lines[-1] == "error: and 50 more problems like these"
 
 
 def test_parameters_need_a_scenario(run, recording):

@@ -33,7 +33,7 @@ def test_a_timeline_by_hand() -> None:
     A, F = Kind.ALLOC, Kind.FREE
     assert events.kind.tolist() == [A, A, A, F, A, A, F]
     assert events.size.tolist() == [1024, 512, 2048, 2048, 2048, 512, 2048]
-    assert events.time.tolist() == [-1, -1, 100, 150, 150, 170, 200]
+    assert events.time.tolist() == [100, 100, 100, 150, 150, 170, 200]
     assert [Category(c).word for c in events.category] == [
         "parameter",
         "unknown",
@@ -86,7 +86,8 @@ def test_levels_by_category_are_running_sums_of_the_rows(rows: list[list[int]]) 
     [
         ({}, "a raw memory timeline is a list of"),
         ("rows", "a raw memory timeline is a list of"),
-        ([[0, 1, 2], [[0, 0], [1, 2]]], "export it with a name that ends in .raw.json.gz"),
+        ([[0, 1], [[0, 0], [1, 2]]], "export it with a name that ends in .raw.json.gz"),
+        ([[], []], "export it with a name that ends in .raw.json.gz"),
         ([[1, 2, 3]], "row 0: [1, 2, 3] is not [time, action, bytes, category]"),
         ([[1, 2, 3.5, 1]], "row 0: [1, 2, 3.5, 1] is not"),
         ([[1, 5, 3, 1]], "row 0: action 5 is not known"),

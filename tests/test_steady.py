@@ -35,6 +35,18 @@ def test_steps_of_a_training_loop_are_found_with_and_without_annotations(annotat
     assert ("recurrence" in state.how) is not annotate
 
 
+def test_a_window_that_ends_before_gradients_are_cleared_is_steady_with_its_gradients() -> None:
+    """If zero_grad opens each step, none follows the last one: no end is then moved, or the last would seem to have grown."""
+    out, _ = train(4, annotate=True)
+    cleared = sorted(span.start for span in out.spans if "zero_grad" in span.name)
+    out.spans = [span for span in out.spans if span.start < cleared[-1]]
+    state = steady_state(replay(out.trace(stop=cleared[-1], start=0)))
+    assert state.boundaries == tuple(cleared)
+    assert (state.since, state.drift, state.drifting) == (1, (0, 0, 0), ())
+    assert state.level == 4 * sum(range(1000, 1004))
+    assert state.how == "ends of the annotation 'Optimizer.step#AdamW.step'"
+
+
 @pytest.mark.parametrize("bare", [False, True])
 def test_a_leak_drifts_at_its_owner(bare: bool) -> None:
     out, ends = train(5, leaks=[96] * 5)

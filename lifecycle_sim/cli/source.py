@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 import click
 
@@ -48,12 +49,12 @@ def open_scenario(source: str, parameters: dict[str, int]) -> Program:
     Raises:
         ScenarioError: it is none, or has problems.
     """
-    from lifecycle_sim.program.scenario import load_scenario
+    from lifecycle_sim.program.scenario import LARGEST, load_scenario
 
     if source != "-":
         return load_scenario(source, parameters)
     try:
-        text = sys.stdin.buffer.read().decode("utf-8-sig")
+        text = _standard_input().read(LARGEST + 1).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
             f"standard input is not UTF-8 text (byte {error.start:,}), so it is no scenario: if it is a recording, use peak"
@@ -67,6 +68,29 @@ def replays(trace: Trace, device: str | None) -> tuple[DeviceReplay, ...]:
 
     with progress("replaying"):
         return replay_all(trace) if device is None else (replay(trace, device),)
+
+
+class OfDevice(Protocol):
+    """What was found out about one device."""
+
+    @property
+    def device(self) -> str:
+        """Its name."""
+
+
+Found = TypeVar("Found", bound=OfDevice)
+
+
+def the_only(replayed: tuple[Found, ...], why: str) -> Found:
+    """Return the one device of *replayed*.
+
+    Raises:
+        UsageError: there are several, and none was chosen.
+    """
+    if len(replayed) > 1:
+        names = ", ".join(each.device for each in replayed)
+        raise click.UsageError(f"{why} needs one device: add --device, one of {names}")
+    return replayed[0]
 
 
 def is_scenario(source: str) -> bool:
@@ -101,11 +125,21 @@ def parameters_of(given: Iterable[str]) -> dict[str, int]:
 
 def _head(source: str) -> bytes:
     if source == "-":
-        return sys.stdin.buffer.peek(HEAD)[:HEAD] if hasattr(sys.stdin.buffer, "peek") else b""
+        stream = _standard_input()
+        return stream.peek(HEAD)[:HEAD] if isinstance(stream, io.BufferedReader) else b""
     if not os.path.isfile(source):
         return b""
-    with open(source, "rb") as file:
-        return file.read(HEAD)
+    try:
+        with open(source, "rb") as file:
+            return file.read(HEAD)
+    except OSError:  # who reads the whole of it says what is wrong
+        return b""
+
+
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None:  # closed before the start: Python has no stream then
+        raise InputError("standard input is closed: give a file, or something to read on standard input")
+    return sys.stdin.buffer
 
 
 def _is_slow(source: str) -> bool:

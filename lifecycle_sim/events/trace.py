@@ -228,8 +228,8 @@ class Trace:
 
     Attributes:
         devices: one record a device, in the source's order.
-        format: what it was made from: ``"cuda-snapshot"``, ``"profiler"``, ``"memory-timeline"``, ``"minimalloc"``, ``"native"`` or
-            ``"scenario"``.
+        format: what it was made from: ``"cuda-snapshot"``, ``"profiler"``, ``"memory-timeline"``, ``"profile-plot"``, ``"minimalloc"``,
+            ``"native"`` or ``"scenario"``.
         evidence: whether it was measured or simulated.
         clock: what event times count.
         stacks: the distinct stacks.

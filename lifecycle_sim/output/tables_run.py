@@ -40,7 +40,7 @@ def tables(document: Record) -> Iterator[RenderableType]:
 
 def _rules(rules: Record, clock: str) -> Iterator[tuple[str, str]]:
     if rules["title"]:
-        yield "scenario", shown(rules["title"])
+        yield "scenario", shown(rules["title"], 300)
     if rules["parameters"]:
         yield "parameters", ", ".join(f"{name} = {value:,}" for name, value in rules["parameters"].items())
     yield "order", ORDERS[rules["same_instant"]]

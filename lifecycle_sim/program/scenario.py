@@ -36,6 +36,8 @@ LOOP = "i"
 """The name that counts the turns of a repeated table, from 0."""
 MOST_ROWS = 1_000_000
 """The most rows that all repeats of a scenario may make together."""
+LARGEST = 64 << 20
+"""The most bytes that a scenario may have; ``/dev/zero`` has more."""
 
 _CATEGORIES = {category.word: category for category in Category}
 _VERBS = {"alloc": Kind.ALLOC, "free": Kind.FREE, "share": Kind.SHARE}
@@ -65,7 +67,8 @@ def load_scenario(scenario: str | PathLike[str], parameters: Mapping[str, int] |
         return _program(scenario, "scenario", parameters or {})
     path = Path(scenario)
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            text = file.read(LARGEST + 1).decode("utf-8-sig")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else NO_TEXT
         raise ScenarioError(f"cannot read the scenario {str(path)!r}: {reason}") from None
@@ -73,6 +76,8 @@ def load_scenario(scenario: str | PathLike[str], parameters: Mapping[str, int] |
 
 
 def _program(text: str, source: str, given: Mapping[str, int]) -> Program:
+    if len(text) > LARGEST:
+        raise ScenarioError(f"{source} is larger than {LARGEST >> 20} MiB, which no scenario is: use repeat for what recurs")
     try:
         document = tomllib.loads(text)
     except RecursionError:

@@ -147,8 +147,10 @@ class DeviceReplay(Shown):
         """Return the peak inside *span*: the highest level from just before its first event to just after its last."""
         window = self.timeline.levels[span.start : span.stop + 1]
         event = span.start - 1 + int(np.argmax(window))
-        size = self.timeline.at(event)
-        return Peak(size, event, self.time_of(event), size, size if self.peak.exact else None)
+        size = lower = self.timeline.at(event)
+        if self.gaps and self.lifetimes is not None:
+            lower = min(size, int(self.lifetimes.lower_levels()[span.start : span.stop + 1].max()) + self.unidentified)
+        return Peak(size, event, self.time_of(event), lower, size if self.peak.exact else None)
 
 
 def told_of_changes(trace: Trace, recorded: DeviceTrace) -> bool:

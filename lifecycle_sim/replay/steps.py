@@ -46,8 +46,9 @@ def find_steps(replayed: DeviceReplay, steps: Sequence[int] | str | None = None)
         replayed: what was recorded on one device.
         steps: the positions at which steps end (a step that ends at ``p`` has ``p - 1`` as its last event; the first begins with the
             window), or the name of an annotation each of which is a step. By default the first of these that tells of two steps or
-            more: spans of kind step, annotations named like a step, the ends of ``Optimizer.step`` (each moved to the end of the
-            ``zero_grad`` that follows it at once), recurrence; else one step that is recorded; else none.
+            more: spans of kind step, annotations named like a step, the ends of ``Optimizer.step`` (moved to the end of the
+            ``zero_grad`` that follows at once if one follows each of them, so that all leave gradients or none does), recurrence;
+            else one step that is recorded; else none.
 
     Raises:
         InputError: a position lies outside the window or is not above the one before it, or no annotation has the name.
@@ -110,13 +111,14 @@ def _optimizer_steps(replayed: DeviceReplay) -> FoundSteps:
     allocations = np.flatnonzero(replayed.recorded.events.kind == Kind.ALLOC)
     clears = sorted((span.start, span.stop) for span in spans if ZERO_GRAD.match(span.name) and span.closed)
     starts = [start for start, _ in clears]
-    ends, after_zero_grad = [], False
-    for end in sorted({span.stop for span in steps if span.name == name}):
+    ends = sorted({span.stop for span in steps if span.name == name})
+    cleared = []
+    for end in ends:
         following = int(np.searchsorted(starts, end))
-        if following < len(clears):
-            start, stop = clears[following]
-            if np.searchsorted(allocations, start) == np.searchsorted(allocations, end):
-                end, after_zero_grad = stop, True
-        ends.append(end)
+        if following < len(clears) and np.searchsorted(allocations, clears[following][0]) == np.searchsorted(allocations, end):
+            cleared.append(clears[following][1])
+    after_zero_grad = len(cleared) == len(ends)
+    if after_zero_grad:
+        ends = cleared
     how = f"ends of the annotation {name!r}" + (" and of the zero_grad that follows it" if after_zero_grad else "")
     return FoundSteps(how, _between(dict.fromkeys(end for end in ends if end > 0)))

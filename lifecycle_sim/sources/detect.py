@@ -13,6 +13,8 @@ from lifecycle_sim.events import Trace
 from lifecycle_sim.sources.container import KNOWN, Content, Form, Source, opened
 from lifecycle_sim.sources.document_problems import describe, one_line
 from lifecycle_sim.sources.guards import collector_paused
+from lifecycle_sim.sources.memory_timeline import holds_totals
+from lifecycle_sim.sources.profile_plot import is_profile_plot, read_profile_plot
 from lifecycle_sim.sources.snapshot import read_snapshot
 
 SNAPSHOT_KEYS = ("segments", "device_traces", "host_segments", "host_traces")
@@ -62,7 +64,8 @@ def _read(content: Content, source: Source) -> Trace:
         case Form.JSON:
             return _read_json(content.document())
         case Form.PICKLE | Form.HTML:
-            return read_snapshot(content.document())
+            document = content.document()
+            return read_profile_plot(document) if is_profile_plot(document) else read_snapshot(document)
 
 
 def _read_json(document: Any) -> Trace:
@@ -77,8 +80,12 @@ def _read_json(document: Any) -> Trace:
             return _reader("profiler", "read_profiler")(document)
         if "blocks" in first or "total_size" in first:
             return read_snapshot(document)
-    elif isinstance(first, list) and len(first) == TIMELINE_ROW:
+    elif isinstance(first, list) and (len(first) == TIMELINE_ROW or holds_totals(document)):
         return _reader("memory_timeline", "read_memory_timeline")(document)
+    elif document == []:
+        raise TraceFormatError(
+            "is an empty list, as export_memory_timeline writes for a device that has no events: name it with its index, such as 'cuda:0'"
+        )
     raise TraceFormatError(f"is JSON in no format that is known, it holds {describe(document)}: give {KNOWN}")
 
 

@@ -16,7 +16,8 @@ from lifecycle_sim.errors import TraceFormatError
 from lifecycle_sim.events import NO_LABEL, Assumption, Basis, Category, Clock, DeviceTrace, Events, Evidence, Kind, Trace
 from lifecycle_sim.sources.problems import Problems
 
-_ACTIONS = {1: "preexisting", 2: "create", 3: "increment version", 4: "destroy"}
+_PREEXISTING = 1
+_ACTIONS = {_PREEXISTING: "preexisting", 2: "create", 3: "increment version", 4: "destroy"}
 _CATEGORIES = (
     Category.PARAMETER,
     Category.OPTIMIZER_STATE,
@@ -31,13 +32,21 @@ _AUTOGRAD_DETAIL = 6
 _BLOCK = 512
 
 
+def holds_totals(document: Any) -> bool:
+    """Whether *document* is torch's other export, ``[times, sizes by category]``, which holds levels for a plot in place of events."""
+    if not isinstance(document, list) or len(document) != 2 or not all(isinstance(part, list) for part in document):
+        return False
+    times, sizes = document
+    return len(times) == len(sizes) and all(isinstance(levels, list) for levels in sizes[:1])
+
+
 def read_memory_timeline(rows: Sequence[Any]) -> Trace:
     """Return the trace of the parsed memory timeline *rows*.
 
     Every row becomes one event: bytes above 0 an ``ALLOC``, others a ``FREE``, in the order of the file, so that a category's level is the
-    running sum of its events. What existed before is allocated first, at time -1, and the record starts at level 0. A version that moves
-    bytes between categories is a free and then an alloc: it never raises the level above what was there. The category
-    ``AUTOGRAD_DETAIL`` has no counterpart; it is read as unknown with the label ``autograd_detail``.
+    running sum of its events. What existed before is allocated first, at the time of the first change (the file has -1), and the record
+    starts at level 0. A version that moves bytes between categories is a free and then an alloc: it never raises the level above what
+    was there. The category ``AUTOGRAD_DETAIL`` has no counterpart; it is read as unknown with the label ``autograd_detail``.
 
     The device is not in the file and is called ``"device"``. Nor is the basis: torch gives block sizes on CUDA and requested bytes on the
     CPU. Sizes are taken for blocks if every one is a multiple of 512, and the trace says so as an assumption.
@@ -47,7 +56,7 @@ def read_memory_timeline(rows: Sequence[Any]) -> Trace:
     """
     if not isinstance(rows, Sequence) or isinstance(rows, str | bytes):
         raise TraceFormatError(f"a raw memory timeline is a list of [time, action, bytes, category], not {type(rows).__name__}")
-    if len(rows) == 2 and all(isinstance(part, list) for part in rows) and len(rows[1]) and isinstance(rows[1][0], list):
+    if holds_totals(rows):
         raise TraceFormatError("this memory timeline holds totals for a plot: export it with a name that ends in .raw.json.gz")
     with Problems(TraceFormatError) as problems:
         for number, row in enumerate(rows):
@@ -55,11 +64,12 @@ def read_memory_timeline(rows: Sequence[Any]) -> Trace:
                 problems.add(f"row {number}", problem)
     time, action, change, category = np.array(rows, np.int64).reshape(-1, 4).T
     size = np.abs(change)
+    changes = time[action != _PREEXISTING]
     events = Events.of(
         np.where((change > 0) | (change == 0) & (action <= 2), Kind.ALLOC, Kind.FREE),
         np.full(len(size), -1),
         size,
-        time=time,
+        time=np.where(action == _PREEXISTING, changes.min() if len(changes) else 0, time),
         category=np.array(_CATEGORIES)[category],
         label=np.where(category == _AUTOGRAD_DETAIL, 0, NO_LABEL),
     )

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lifecycle_sim.errors import TraceFormatError
-from lifecycle_sim.events import Assumption, Basis, Clock, DeviceTrace, Events, Evidence, Kind, Span, Trace
+from lifecycle_sim.events import NO_STACK, Assumption, Basis, Clock, DeviceTrace, Events, Evidence, Kind, Span, StackBuilder, Trace
 from lifecycle_sim.sources.problems import Problems
+from lifecycle_sim.sources.python_functions import Call, stacks_at
 
 _DEVICE_TYPES = {
     0: "cpu", 1: "cuda", 6: "hip", 7: "fpga", 8: "maia", 9: "xla", 10: "vulkan", 11: "metal", 12: "xpu", 13: "mps",
@@ -27,12 +29,13 @@ _LIMIT = 2**62
 
 
 class _Instant(NamedTuple):
-    """One ``[memory]`` instant; ``address`` and ``total`` are -1 where it has none."""
+    """One ``[memory]`` instant; ``address`` and ``total`` are -1 where it has none. ``thread`` counts the threads of the file."""
 
     time: int
     change: int
     address: int
     total: int
+    thread: int
 
 
 class _Range(NamedTuple):
@@ -42,6 +45,20 @@ class _Range(NamedTuple):
     stop: int
     kind: str
     name: str
+
+
+@dataclass
+class _Collected:
+    """What a file holds: the memory instants of each device, the named ranges by start, the Python functions of each thread."""
+
+    instants: dict[str, list[_Instant]] = field(default_factory=dict)
+    ranges: list[_Range] = field(default_factory=list)
+    calls: dict[int, list[Call]] = field(default_factory=dict)
+    threads: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def thread(self, event: dict[str, Any]) -> int:
+        """Return the number of the thread that *event* happened on."""
+        return self.threads.setdefault((str(event.get("pid")), str(event.get("tid"))), len(self.threads))
 
 
 def read_profiler(document: Mapping[str, Any] | Sequence[Any]) -> Trace:
@@ -55,7 +72,8 @@ def read_profiler(document: Mapping[str, Any] | Sequence[Any]) -> Trace:
     CUDA's bytes are block sizes (all are multiples of 512 in real files): basis allocated. The CPU allocator reports what it was
     asked for: basis requested. Other devices are taken as allocated. ``Total Reserved`` is left out: it tells the level of
     reserved bytes at times, but not the segments that a trace records. Steps (``ProfilerStep#N``) and user annotations become spans
-    over the events in their half-open interval of time. The capacity of a CUDA device is its ``totalGlobalMem``.
+    over the events in their half-open interval of time. The capacity of a CUDA device is its ``totalGlobalMem``. Recorded
+    ``with_stack=True``, an event has as its stack the Python functions that run on its thread at its time.
 
     Raises:
         TraceFormatError: not a profiler trace, no memory events in it, or malformed ones; each is listed.
@@ -63,22 +81,21 @@ def read_profiler(document: Mapping[str, Any] | Sequence[Any]) -> Trace:
     events = document.get("traceEvents") if isinstance(document, Mapping) else document
     if not isinstance(events, list | tuple):
         raise TraceFormatError("not a profiler trace: 'traceEvents' is not a list of events")
-    instants, ranges = _collect(events)
-    if not instants:
+    found = _collect(events)
+    if not found.instants:
         raise TraceFormatError("the profiler trace has no [memory] events: record it with profile_memory=True")
     capacities = _capacities(document) if isinstance(document, Mapping) else {}
-    devices, assumptions = [], []
-    for name in sorted(instants, key=lambda name: (name == "cpu", name)):
-        ordered = sorted(instants[name], key=lambda instant: instant.time)
-        devices.append(_device(name, ordered, ranges, capacities.get(name)))
+    devices, assumptions, stacks = [], [], StackBuilder()
+    for name in sorted(found.instants, key=lambda name: (name == "cpu", name)):
+        ordered = sorted(found.instants[name], key=lambda instant: instant.time)
+        devices.append(_device(name, ordered, found, capacities.get(name), stacks))
         assumptions += _assumptions(name, ordered)
-    return Trace(tuple(devices), "profiler", Evidence.MEASURED, Clock.NANOSECONDS, assumptions=tuple(assumptions))
+    assumed = tuple(assumptions)
+    return Trace(tuple(devices), "profiler", Evidence.MEASURED, Clock.NANOSECONDS, stacks=stacks.table(), assumptions=assumed)
 
 
-def _collect(events: Sequence[Any]) -> tuple[dict[str, list[_Instant]], list[_Range]]:
-    """Return the memory instants of each device and the named ranges, in the order of the file."""
-    instants: dict[str, list[_Instant]] = {}
-    ranges: list[_Range] = []
+def _collect(events: Sequence[Any]) -> _Collected:
+    found = _Collected()
     with Problems(TraceFormatError) as problems:
         for number, event in enumerate(events):
             if not isinstance(event, dict):
@@ -87,26 +104,28 @@ def _collect(events: Sequence[Any]) -> tuple[dict[str, list[_Instant]], list[_Ra
             name = event.get("name")
             try:
                 if name == "[memory]":
-                    device, instant = _instant(event)
-                    instants.setdefault(device, []).append(instant)
+                    device, instant = _instant(event, found.thread(event))
+                    found.instants.setdefault(device, []).append(instant)
                 elif event.get("ph") == "X" and isinstance(name, str):
                     if name.startswith(_STEP):
-                        ranges.append(_range(event, "step"))
+                        found.ranges.append(_range(event, "step"))
                     elif event.get("cat") == "user_annotation":
-                        ranges.append(_range(event, "annotation"))
+                        found.ranges.append(_range(event, "annotation"))
+                    elif event.get("cat") == "python_function":
+                        found.calls.setdefault(found.thread(event), []).append(Call(*_times(event), name))
             except TraceFormatError as error:
                 problems.add(f"traceEvents[{number}]", str(error))
-    ranges.sort(key=lambda span: (span.start, -span.stop))
-    return instants, ranges
+    found.ranges.sort(key=lambda span: (span.start, -span.stop))
+    return found
 
 
-def _instant(event: dict[str, Any]) -> tuple[str, _Instant]:
+def _instant(event: dict[str, Any], thread: int) -> tuple[str, _Instant]:
     arguments = event.get("args")
     if not isinstance(arguments, dict):
         raise TraceFormatError("a [memory] event without args: it needs Device Type, Device Id and Bytes")
     address, total = _integer(arguments, "Addr", -1), _integer(arguments, "Total Allocated", -1)
     name = _device_name(_integer(arguments, "Device Type"), _integer(arguments, "Device Id"))
-    return name, _Instant(_nanoseconds(event.get("ts"), "ts"), _integer(arguments, "Bytes"), max(address, -1), max(total, -1))
+    return name, _Instant(_nanoseconds(event.get("ts"), "ts"), _integer(arguments, "Bytes"), max(address, -1), max(total, -1), thread)
 
 
 def _integer(arguments: dict[str, Any], key: str, default: int | None = None) -> int:
@@ -135,9 +154,13 @@ def _nanoseconds(value: Any, key: str) -> int:
     return whole * 1000 + round((microseconds - whole) * 1000)
 
 
-def _range(event: dict[str, Any], kind: str) -> _Range:
+def _times(event: dict[str, Any]) -> tuple[int, int]:
     start = _nanoseconds(event.get("ts"), "ts")
-    return _Range(start, start + max(_nanoseconds(event.get("dur", 0), "dur"), 0), kind, event["name"])
+    return start, start + max(_nanoseconds(event.get("dur", 0), "dur"), 0)
+
+
+def _range(event: dict[str, Any], kind: str) -> _Range:
+    return _Range(*_times(event), kind, event["name"])
 
 
 def _capacities(document: Mapping[str, Any]) -> dict[str, int]:
@@ -147,17 +170,22 @@ def _capacities(document: Mapping[str, Any]) -> dict[str, int]:
     return {name: size for name, size in sizes.items() if type(size) is int and 0 < size <= _LIMIT}
 
 
-def _device(name: str, instants: list[_Instant], ranges: list[_Range], capacity: int | None) -> DeviceTrace:
-    time, change, address, total = np.array(instants, np.int64).T
+def _device(name: str, instants: list[_Instant], found: _Collected, capacity: int | None, stacks: StackBuilder) -> DeviceTrace:
+    time, change, address, total, thread = np.array(instants, np.int64).T
+    stack = np.full(len(time), NO_STACK)
+    for number, calls in found.calls.items():
+        own = thread == number
+        stack[own] = stacks_at(time[own].tolist(), calls, stacks)
     identified = bool((address >= 0).all())
     events = Events.of(
         np.where(change < 0, Kind.FREE, Kind.ALLOC),
         address if identified else np.full(len(address), -1),
         np.abs(change),
         time=time,
+        stack=stack,
     )
-    edges = np.searchsorted(time, np.array([(span.start, span.stop) for span in ranges], np.int64).reshape(-1, 2)).tolist()
-    spans = tuple(Span(span.kind, span.name, start, stop) for span, (start, stop) in zip(ranges, edges, strict=True))
+    edges = np.searchsorted(time, np.array([(span.start, span.stop) for span in found.ranges], np.int64).reshape(-1, 2)).tolist()
+    spans = tuple(Span(span.kind, span.name, start, stop) for span, (start, stop) in zip(found.ranges, edges, strict=True))
     start = int(total[0] - change[0]) if total[0] >= 0 else None
     basis = Basis.REQUESTED if name == "cpu" else Basis.ALLOCATED
     return DeviceTrace(name, events, basis, start=start, identified=identified, spans=spans, capacity=capacity)
