@@ -8,18 +8,20 @@ from hypothesis import strategies as st
 
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Basis, Clock, DeviceTrace, Events, Evidence, Kind, Trace
-from lifecycle_sim.replay import Average, DeviceReplay, average, replay
+from lifecycle_sim.replay import Average, DeviceReplay, average, replay_device
 
 
 def replayed(allocs: list[tuple[int, int]], clock: Clock = Clock.TICKS) -> DeviceReplay:
     """Storages that are allocated at the times given, with the sizes given, and stay."""
     events = Events.of([Kind.ALLOC] * len(allocs), range(len(allocs)), [size for _, size in allocs], time=[time for time, _ in allocs])
-    return replay(Trace((DeviceTrace("gpu", events, Basis.PAYLOAD, start=0),), "native", Evidence.SIMULATED, clock))
+    return replay_device(Trace((DeviceTrace("gpu", events, Basis.PAYLOAD, start=0),), "native", Evidence.SIMULATED, clock))
 
 
 def test_the_picture_at_the_top_of_the_module() -> None:
     events = Events.of([Kind.ALLOC, Kind.ALLOC, Kind.FREE, Kind.FREE], [1, 2, 2, 1], [1, 3, 3, 1], time=[2, 2, 4, 7])
-    told = average(replay(Trace((DeviceTrace("gpu", events, Basis.PAYLOAD, start=0),), "native", Evidence.SIMULATED, Clock.TICKS)), 0, 10)
+    told = average(
+        replay_device(Trace((DeviceTrace("gpu", events, Basis.PAYLOAD, start=0),), "native", Evidence.SIMULATED, Clock.TICKS)), 0, 10
+    )
     assert told == Average(0, 10, 11)
     assert told.mean == Fraction(11, 10)
 

@@ -22,7 +22,7 @@ from lifecycle_sim.output.figures.scale import EventScale
 from lifecycle_sim.output.figures.series import rank, series
 from lifecycle_sim.output.figures.shares import spread
 from lifecycle_sim.output.figures.ticks import ByteLocator
-from lifecycle_sim.replay import DeviceReplay, replay, steady_state
+from lifecycle_sim.replay import DeviceReplay, replay_device, steady_state
 from tests.programs import final_state
 
 FIGURES = [timeline, lifecycle_chart, composition, size_span]
@@ -42,7 +42,7 @@ def small(rows: list[tuple[Kind, int, int, Category]] = ROWS, **device: object) 
     kind, storage, size, category = (list(column) for column in zip(*rows, strict=True))
     events = Events.of(kind, np.array(storage) * 2**20, size, time=np.arange(len(rows)) * 1500, label=storage, category=category)
     record = DeviceTrace("gpu", events, Basis.PAYLOAD, **({"start": 0} | device))  # type: ignore[arg-type]
-    return replay(Trace((record,), "scenario", Evidence.SIMULATED, Clock.NANOSECONDS, labels=NAMES))
+    return replay_device(Trace((record,), "scenario", Evidence.SIMULATED, Clock.NANOSECONDS, labels=NAMES))
 
 
 def lossy() -> DeviceReplay:
@@ -172,7 +172,7 @@ class TestTimeline:
         kind, storage, size, _ = (list(column) for column in zip(*rows, strict=True))
         events = Events.of(kind, np.array(storage) * 2**24, size, label=storage)
         record = DeviceTrace("gpu", events, Basis.PAYLOAD, start=0)
-        ax = timeline(replay(Trace((record,), "native", Evidence.SIMULATED, Clock.NONE, labels=names)), by="label")
+        ax = timeline(replay_device(Trace((record,), "native", Evidence.SIMULATED, Clock.NONE, labels=names)), by="label")
         texts = legend_texts(ax)
         assert sum(text.startswith("256 KiB  small") for text in texts) == 6
         assert sum(text.startswith("0 B  ") for text in texts) == 3
@@ -204,7 +204,7 @@ class TestTimeline:
     ) -> None:
         events = Events.of(*([row[k] for row in rows] for k in range(3)))
         record = DeviceTrace("gpu", events, Basis.REQUESTED, final_state({1 << 40: 4096, 1 << 41: 512}))
-        ax = draw(replay(Trace((record,), "cuda-snapshot", Evidence.MEASURED, Clock.NONE)))
+        ax = draw(replay_device(Trace((record,), "cuda-snapshot", Evidence.MEASURED, Clock.NONE)))
         assert not by_gid(ax, "peak")
         assert all_texts(ax).count("peak") == (draw is timeline)
         assert "4.5 KiB at the snapshot" in all_texts(ax)
@@ -240,7 +240,7 @@ class TestLifecycleChart:
         rows = [(Kind.FREE, 4096 * k, 64, 0) for k in (1, 2, 3)]
         record = DeviceTrace("gpu", Events.of(*([row[k] for row in rows] for k in range(3))), Basis.REQUESTED, final_state(
             {(1 << 40) + 2**14 * k: size for k, size in enumerate([8192, 512, 512, 512])}))  # fmt: skip
-        ax = lifecycle_chart(replay(Trace((record,), "cuda-snapshot", Evidence.MEASURED, Clock.NONE)))
+        ax = lifecycle_chart(replay_device(Trace((record,), "cuda-snapshot", Evidence.MEASURED, Clock.NONE)))
         assert [label.get_text() for label in ax.get_yticklabels()] == [
             "older, 0x10000000000  8 KiB", "3 × older  512 B", "older, 0x1000  64 B", "older, 0x2000  64 B", "older, 0x3000  64 B",
         ]  # fmt: skip
@@ -334,7 +334,7 @@ class TestSizeSpan:
 def _unlabelled(rows: list[tuple[Kind, int, int, int]]) -> DeviceReplay:
     kind, storage, size, _ = (list(column) for column in zip(*rows, strict=True))
     record = DeviceTrace("gpu", Events.of(kind, np.array(storage) * 2**20, size), Basis.PAYLOAD, start=0)
-    return replay(Trace((record,), "native", Evidence.SIMULATED, Clock.NONE))
+    return replay_device(Trace((record,), "native", Evidence.SIMULATED, Clock.NONE))
 
 
 class TestSeries:
@@ -364,7 +364,7 @@ class TestSeries:
         builder = StackBuilder()
         stacks = [builder.add([Frame("forward", f"model_{k}.py", k + 1)]) for k in range(500)]
         events = Events.of(kinds, address, np.repeat(np.arange(storages) + 1, 2), stack=np.repeat(np.resize(stacks, storages), 2))
-        replayed = replay(
+        replayed = replay_device(
             Trace((DeviceTrace("gpu", events, Basis.PAYLOAD, start=0),), "native", Evidence.SIMULATED, Clock.NONE, builder.table())
         )
         for draw in FIGURES:
@@ -400,7 +400,7 @@ class TestTitles:
     @pytest.mark.parametrize("draw", FIGURES)
     def test_the_name_that_is_given_and_the_title_of_the_scenario_stand_below_the_headline(self, draw: Callable[..., Axes]) -> None:
         replayed = small()
-        replayed = replay(dataclasses.replace(replayed.trace, settings={"title": "Three steps"}))
+        replayed = replay_device(dataclasses.replace(replayed.trace, settings={"title": "Three steps"}))
         assert "step.toml · Three steps · scenario, 7 events" in all_texts(draw(replayed, title="step.toml"))
         assert "step.toml · scenario, 7 events" in all_texts(draw(small(), title="step.toml"))
 
@@ -460,4 +460,4 @@ class TestStyle:
     def test_times_that_go_back_do_not_fold_the_axis(self) -> None:
         events = Events.of([Kind.ALLOC, Kind.ALLOC, Kind.ALLOC], [1, 2, 3], [1, 1, 1], time=[5, 3, 9])
         trace = Trace((DeviceTrace("gpu", events, Basis.PAYLOAD, start=0),), "native", Evidence.SIMULATED, Clock.TICKS)
-        assert EventScale.of(replay(trace), "time").at.tolist() == [0, 5, 5, 9, 9]
+        assert EventScale.of(replay_device(trace), "time").at.tolist() == [0, 5, 5, 9, 9]

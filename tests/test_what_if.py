@@ -16,7 +16,7 @@ import pytest
 from lifecycle_sim import read_trace
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Basis, Clock, DeviceTrace, Events, Evidence, Kind, Trace
-from lifecycle_sim.replay import DeviceReplay, replay, replay_all
+from lifecycle_sim.replay import DeviceReplay, replay_all, replay_device
 from lifecycle_sim.replay.allocator.requests import Action
 from lifecycle_sim.study.executor import run_jobs
 from lifecycle_sim.study.sweep import rank, sweep_allocator
@@ -42,7 +42,7 @@ def program(*rows: tuple[Any, ...], **more: Any) -> DeviceReplay:
     )
     pools = tuple((0, n) for n in range(1 + max(row[4] for row in full)))
     trace = Trace((DeviceTrace("cuda:0", events, Basis.REQUESTED, start=0, **more),), "native", Evidence.SIMULATED, Clock.NONE, pools=pools)
-    return replay(trace)
+    return replay_device(trace)
 
 
 def peaks(found: WhatIf) -> dict[str, int]:
@@ -152,8 +152,8 @@ def test_a_recorded_failure_is_tried_again_and_what_followed_goes_on() -> None:
     ids=["to expandable", "from expandable"],
 )
 def test_what_if_foretells_the_recording_of_the_same_program_under_other_settings(recording: Path, settings: str, other: Path) -> None:
-    found = what_if_allocator(replay(read_trace(recording)), [settings])
-    real = replay(read_trace(other))
+    found = what_if_allocator(replay_device(read_trace(recording)), [settings])
+    real = replay_device(read_trace(other))
     assert real.reserved is not None
     assert found.error == 0
     assert found.rows[1].outcome.peak_reserved == real.reserved.peak_size
@@ -173,7 +173,7 @@ def test_what_if_foretells_the_recording_of_the_same_program_under_other_setting
     ],
 )
 def test_the_recorded_settings_give_the_recorded_peak(name: str, placed_within: float | None, shared: Path) -> None:
-    found = what_if_allocator(replay(read_trace(shared / "data" / "snapshots" / f"{name}.pickle")))
+    found = what_if_allocator(replay_device(read_trace(shared / "data" / "snapshots" / f"{name}.pickle")))
     assert found.error == 0
     if placed_within is None:
         assert found.placed is None
@@ -184,7 +184,7 @@ def test_the_recorded_settings_give_the_recorded_peak(name: str, placed_within: 
 
 
 def test_a_beginning_that_the_device_cannot_hold_is_placed(shared: Path) -> None:
-    replayed = replay(read_trace(shared / "data" / "snapshots" / "lm_train_midrun.pickle"))
+    replayed = replay_device(read_trace(shared / "data" / "snapshots" / "lm_train_midrun.pickle"))
     small, large = (what_if_allocator(replayed, capacity=size << 30).rows[0] for size in (22, 24))
     assert (small.start, large.start) == ("placed", "rebuilt")
     assert small.outcome.peak_reserved <= 22 << 30
@@ -208,7 +208,7 @@ def test_the_compiled_allocator_did_what_the_first_row_says(recording: dict[str,
     if "expandable_segments:True" in recording["settings"]:
         settings["expandable_segments"] = True
     trace = replace(trace_of(recording), settings=settings, release=recording["torch"])
-    came = what_if_allocator(replay(trace), capacity=recording["total"]).rows[0].outcome
+    came = what_if_allocator(replay_device(trace), capacity=recording["total"]).rows[0].outcome
     real = recording["statistics"]
     assert came.peak_reserved == real["reserved_bytes"]["all"]["peak"]
     assert came.end_reserved == real["reserved_bytes"]["all"]["current"]
@@ -223,14 +223,14 @@ def test_a_scenario_and_a_static_instance_are_traces_like_any_other(shared: Path
     from lifecycle_sim import run_scenario
 
     trace = run_scenario(ROOT / "scenarios" / "mlp_step.toml")
-    assert what_if_allocator(replay(trace)).rows[0].outcome.peak_reserved == 26 * MIB
-    instance = replay(read_trace(shared / "data" / "minimalloc" / "A.1048576.csv"))
+    assert what_if_allocator(replay_device(trace)).rows[0].outcome.peak_reserved == 26 * MIB
+    instance = replay_device(read_trace(shared / "data" / "minimalloc" / "A.1048576.csv"))
     assert what_if_allocator(instance, capacity=64 * MIB).rows[0].fits is True
 
 
 def test_what_cannot_be_replayed_says_why(shared: Path) -> None:
     with pytest.raises(InputError, match="without identities"):
-        what_if_allocator(replay(read_trace(shared / "data" / "profiler" / "kineto_resnet50.pt.trace.json.gz")))
+        what_if_allocator(replay_device(read_trace(shared / "data" / "profiler" / "kineto_resnet50.pt.trace.json.gz")))
     (_, pinned) = replay_all(read_trace(ROOT / "scenarios" / "torch214_stub_small.pickle"))
     with pytest.raises(InputError, match="does not come from the CUDA caching allocator"):
         what_if_allocator(pinned)
@@ -244,7 +244,7 @@ def test_what_cannot_be_replayed_says_why(shared: Path) -> None:
 
 
 def test_a_sweep_ranks_what_fits_first_then_by_peak_then_by_calls() -> None:
-    found = sweep_allocator(replay(read_trace(TRAIN)), ("max_split_size_mb:100",), capacity=800 * MIB)
+    found = sweep_allocator(replay_device(read_trace(TRAIN)), ("max_split_size_mb:100",), capacity=800 * MIB)
     assert found.rows[0].name == "recorded"
     assert "max_split_size_mb:100" in {row.name for row in found.rows}
     fits = [row.fits for row in found.rows[1:]]
@@ -269,7 +269,7 @@ def test_garbage_collection_without_a_limit_is_noted() -> None:
 
 
 def test_the_answer_does_not_depend_on_the_workers() -> None:
-    replayed = replay(read_trace(EXPANDABLE))
+    replayed = replay_device(read_trace(EXPANDABLE))
     alone = sweep_allocator(replayed)
     assert sweep_allocator(replayed, workers=2) == alone
     with ThreadPoolExecutor(3) as threads:

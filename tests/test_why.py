@@ -12,7 +12,7 @@ import pytest
 
 from lifecycle_sim import read_trace
 from lifecycle_sim.errors import InputError
-from lifecycle_sim.replay import replay
+from lifecycle_sim.replay import replay_device
 from lifecycle_sim.study.remedies import Remedy
 from lifecycle_sim.study.why import AllMet, Why, why_out_of_memory
 from tests.test_what_if import MIB, ROOT, TRAIN, program
@@ -90,7 +90,7 @@ TRUTH = {
 @pytest.mark.parametrize("seed", TRUTH)
 def test_the_compiled_allocator_agrees(seed: int) -> None:
     truth = TRUTH[seed]
-    found = failed(why_out_of_memory(replay(read_trace(DATA / f"out_of_memory_{seed}.pickle.gz"))))
+    found = failed(why_out_of_memory(replay_device(read_trace(DATA / f"out_of_memory_{seed}.pickle.gz"))))
     remedies = by_name(found)
     assert (found.failure.event, found.failure.recorded, found.capacity) == (truth.event, True, 256 * MIB)
     for name, event in truth.failing.items():
@@ -103,13 +103,13 @@ def test_the_compiled_allocator_agrees(seed: int) -> None:
 
 
 def test_after_its_flush_pytorch_does_not_look_among_the_free_blocks_again() -> None:
-    found = failed(why_out_of_memory(replay(read_trace(DATA / "out_of_memory_24.pickle.gz"))))
+    found = failed(why_out_of_memory(replay_device(read_trace(DATA / "out_of_memory_24.pickle.gz"))))
     assert found.free[0].usable
     assert found.free[0].largest >= found.failure.rounded  # it was there, and was not taken
 
 
 def test_a_recording_and_a_smaller_device() -> None:
-    replayed = replay(read_trace(TRAIN))
+    replayed = replay_device(read_trace(TRAIN))
     assert isinstance(why_out_of_memory(replayed, capacity=908_066_816), AllMet)
     found = failed(why_out_of_memory(replayed, capacity=800 * MIB))
     assert (found.failure.event, found.failure.requested) == (2217, 81_920_000)
@@ -127,7 +127,7 @@ def test_a_recording_and_a_smaller_device() -> None:
 
 
 def test_a_window_that_begins_mid_run_has_a_control(shared: Path) -> None:
-    replayed = replay(read_trace(shared / "data" / "snapshots" / "lm_medium_ctx512_train.pickle"))
+    replayed = replay_device(read_trace(shared / "data" / "snapshots" / "lm_medium_ctx512_train.pickle"))
     found = failed(why_out_of_memory(replayed, capacity=12_650_000_000))
     assert found.start == "rebuilt"
     control = next(remedy for remedy in found.remedies if remedy.means == "start")
@@ -135,7 +135,7 @@ def test_a_window_that_begins_mid_run_has_a_control(shared: Path) -> None:
 
 
 def test_a_chosen_entry_and_what_is_none() -> None:
-    replayed = replay(read_trace(ROOT / "scenarios" / "torch214_stub_small.pickle"), 0)
+    replayed = replay_device(read_trace(ROOT / "scenarios" / "torch214_stub_small.pickle"), 0)
     assert failed(why_out_of_memory(replayed, event=11)).failure.requested == 4 << 40
     with pytest.raises(InputError, match="event 3 of cuda:0 is no out-of-memory entry: the recording has 11"):
         why_out_of_memory(replayed, event=3)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.ghost.check import record
 from lifecycle_sim.events import Trace
-from lifecycle_sim.replay import replay
+from lifecycle_sim.replay import replay_device
 from lifecycle_sim.replay.allocator.requests import Action, Requests
 from lifecycle_sim.replay.allocator.rerun import Failure
 from lifecycle_sim.study.what_if import ask
@@ -87,10 +87,10 @@ def trials(recording: dict[str, Any]) -> list[Trial]:
     if "expandable_segments:True" in recording["settings"]:
         settings["expandable_segments"] = True
     trace: Trace = replace(trace_of(recording), settings=settings, release=recording["torch"])
-    found = why_out_of_memory(replay(trace))
+    found = why_out_of_memory(replay_device(trace))
     if not isinstance(found, Why):
         raise SystemExit(f"{recording['name']}: the model does not fail")
-    requests = ask(replay(trace)).requests
+    requests = ask(replay_device(trace)).requests
     plain = {key: recording[key] for key in ("name", "settings", "total", "policy", "ops")}
     last, made = plain["ops"][-1], [Trial("as recorded", plain, _malloc(requests, found.failure))]
     for remedy in found.remedies:

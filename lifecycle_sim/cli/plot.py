@@ -13,7 +13,7 @@ from lifecycle_sim.cli.progress import progress
 from lifecycle_sim.cli.source import name_of, open_trace
 from lifecycle_sim.output.atomic import refuse_to_overwrite
 from lifecycle_sim.output.verdict import verdict
-from lifecycle_sim.replay import DeviceReplay, replay
+from lifecycle_sim.replay import DeviceReplay, replay_device
 from lifecycle_sim.replay.grouping import BY
 
 KINDS = ("timeline", "lifecycle", "composition", "size-span", "levels", "address-map", "address-time")
@@ -84,7 +84,7 @@ def command(
         raise click.UsageError(f"--kind {kind} cannot be coloured by {by}: choose one of {', '.join(choices)}")
     refuse_to_overwrite(output, force)
     trace = open_trace(source, parameters)
-    replayed = replay(trace, device)
+    replayed = replay_device(trace, device)
     with progress(f"drawing {output}"):
         draw(replayed, kind, by, at, x or default_x(replayed), capacity, output, force, Path(name_of(source)).name)
     ctx.exit(Exit.YES if capacity is None or verdict(replayed, capacity).fits else Exit.NO)
