@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lifecycle_sim import InputError, read_trace
-from lifecycle_sim.events import Basis, BlockState, Clock, DeviceTrace, Evidence, Kind, MemoryState, Trace
+from lifecycle_sim.events import Basis, BlockState, Clock, DeviceTrace, Events, Evidence, Kind, MemoryState, Trace
 from lifecycle_sim.replay.allocator import Allocator, AllocatorSettings, Device, NextAddress, Release
 from lifecycle_sim.replay.allocator.recording import OpenLoop, open_loop
 from lifecycle_sim.replay.allocator.recording import beside as beside_module
@@ -325,6 +325,27 @@ def test_a_recording_that_lost_events_degrades_and_says_so() -> None:
     assert told.layout is not None
     assert told.layout.equal
     assert told.levels.requested.max() == 768_772_392
+
+
+#     recorded   alloc(A)             alloc(B)     free(B)  free(C)      A's free was lost, and all of C but its own:
+#     lost                … free(A) …                                    B lies over A, C over B
+def test_a_block_whose_free_was_lost_makes_room_when_another_lies_there() -> None:
+    allocator = Allocator(Device(), release="2.11")
+    address = allocator.malloc(30 * MIB) or 0
+    allocator.free(address)
+    a, b, c = (address, 20 * MIB), (address + 2 * MIB, 12 * MIB), (address + 4 * MIB, 11 * MIB)
+    kinds = [Kind.ALLOC, Kind.ALLOC, *[Kind.FREE_REQUESTED, Kind.FREE_COMPLETED] * 2]
+    rows = [a, b, b, b, c, c]
+    events = Events.of(kinds, [row[0] for row in rows], [row[1] for row in rows])
+    device = DeviceTrace("cuda:0", events, Basis.REQUESTED, final=allocator.state())
+    told = open_loop(Trace((device,), "cuda-snapshot", Evidence.SIMULATED, Clock.NONE, release="2.11"))
+    lost = [(each.event, each.predicted) for each in told.differences if each.decision == "lost"]
+    assert lost == [(1, "20,971,520 B (20 MiB) asked for are live at 0x7f0000000000"), (4, "no block is live there")]
+    assert told.levels.allocated.tolist() == [0, 20 * MIB, 12 * MIB, 0, 0, 0, 0]
+    assert told.levels.active.tolist() == [0, 20 * MIB, 12 * MIB, 12 * MIB, 0, 0, 0]
+    assert_levels_end_in_the_final_state(told)
+    assert told.layout is not None
+    assert told.layout.equal
 
 
 def test_what_is_no_work_of_this_allocator_ends_the_comparison(monkeypatch) -> None:

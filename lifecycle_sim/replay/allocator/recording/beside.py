@@ -22,7 +22,7 @@ from lifecycle_sim.replay.allocator.rounding import SMALL_REQUEST, SMALL_SEGMENT
 from lifecycle_sim.replay.allocator.statistics import Levels
 from lifecycle_sim.units import format_exact
 
-MOST = 2000
+MOST = 1000
 """After this many differences the comparison ends: the recording is not the work of this allocator under these settings."""
 
 
