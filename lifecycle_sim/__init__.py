@@ -28,8 +28,8 @@ if TYPE_CHECKING:
         UnitError,
         UnsafePickleError,
     )
-    from lifecycle_sim.events import DeviceTrace, Events, Trace
-    from lifecycle_sim.events.check import Finding, check
+    from lifecycle_sim.events import DeviceTrace, Events, Finding, Trace
+    from lifecycle_sim.events.check import check
     from lifecycle_sim.output.exports import write
     from lifecycle_sim.output.summary import summarise
     from lifecycle_sim.output.verdict import Verdict, verdict
@@ -93,8 +93,8 @@ __all__ = [
 _HOMES = {
     "errors": "InputError LifecycleError MissingExtraError OutputExistsError ScenarioError SnapshotError TraceFormatError "
     "TraceInvariantError UnitError UnsafePickleError",
-    "events": "DeviceTrace Events Trace",
-    "events.check": "Finding check",
+    "events": "DeviceTrace Events Finding Trace",
+    "events.check": "check",
     "output.exports": "write",
     "output.summary": "summarise",
     "output.verdict": "Verdict verdict",
@@ -125,4 +125,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

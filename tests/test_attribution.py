@@ -39,7 +39,7 @@ def test_shares_are_those_of_a_plain_walk_at_every_event(acts: list[Act], number
     first = data.draw(st.integers(0, len(acts)))
     window = acts[first:]
     replayed = replay(with_owners(record(window, final_state(live_after(acts))), numbers))
-    held = {address: (size, "(older than the window)") for address, size in live_after(acts[:first]).items()}
+    held = {address: (size, "(older than the window, no stack)") for address, size in live_after(acts[:first]).items()}
     for event in range(-1, len(window)):
         if event >= 0:
             act = window[event]

@@ -143,9 +143,9 @@ def test_convert_to_minimalloc_keeps_the_peak(run, recording, tmp_path):
 
 
 def test_convert_names_the_suffixes_it_knows(run, recording, tmp_path):
-    result = run("convert", recording, "-o", tmp_path / "out.pickle")
+    result = run("convert", recording, "-o", tmp_path / "out.parquet")
     assert result.exit_code == Exit.USAGE
-    assert all(suffix in result.stderr for suffix in (".jsonl", ".npz", ".csv"))
+    assert all(suffix in result.stderr for suffix in (".jsonl", ".npz", ".csv", ".pickle"))
 
 
 @pytest.mark.parametrize("command", ["convert", "plot"])
@@ -205,6 +205,16 @@ def test_a_scenario_runs_with_its_parameters_and_its_capacity_is_a_verdict(run, 
     assert "frees before allocs" in text
 
 
+def test_of_very_many_problems_the_first_are_told(run, tmp_path):
+    path = tmp_path / "wrong.toml"
+    path.write_text("".join(f'[[event]]\nat = {i}\nalloc = "x{i}"\nsize = "4G"\n' for i in range(150)))
+    result = run("run", path)
+    assert result.exit_code == Exit.BAD_INPUT
+    lines = result.stderr.splitlines()
+    assert len(lines) == 101
+    assert lines[-1] == "error: and 50 more problems like these"
+
+
 def test_parameters_need_a_scenario(run, recording):
     result = run("peak", recording, "--param", "batch=4")
     assert result.exit_code == Exit.BAD_INPUT
@@ -218,6 +228,9 @@ def test_standard_input_is_a_recording_or_a_scenario(recording, scenario):
         piped, named = json.loads(result.stdout), json_of(lifecycle_sim("peak", path, "--json"))
         assert piped["source"].pop("name") == "standard input"
         assert named["source"].pop("name") == str(path)
+        for document in (piped, named):  # a scenario's lines bear its name
+            (device,) = document["devices"]
+            device["reached_by"] = [device["reached_by"].pop(key) for key in ("event", "bytes")]
         assert piped == named
 
 
@@ -303,12 +316,13 @@ def test_internal_errors_say_so_in_one_line(run, recording, monkeypatch):
 
 DEVICE = {
     "peak": [
-        "device", "events", "basis", "evidence", "peak", "start", "start_bounds", "end", "time", "reserved", "recorded_end", "storages",
-        "oom", "assumptions", "reconciliation", "capacity", "owners", "steady_state",
+        "device", "events", "basis", "evidence", "history", "relative", "peak", "reached_by", "start", "start_bounds", "end", "time",
+        "reserved", "recorded_end", "storages", "oom", "assumptions", "reconciliation", "capacity", "owners", "owners_at_oom",
+        "steady_state",
     ],
-    "timeline": ["device", "events", "basis", "evidence", "peak", "start", "end", "points", "reserved"],
-    "lifetimes": ["device", "events", "basis", "evidence", "storages", "chosen", "shown", "lifespans"],
-    "check": ["device", "events", "basis", "sound", "findings", "losses", "assumptions", "reconciliation"],
+    "timeline": ["device", "events", "basis", "evidence", "history", "relative", "peak", "start", "end", "time", "points", "reserved"],
+    "lifetimes": ["device", "events", "basis", "evidence", "history", "relative", "storages", "chosen", "shown", "lifespans"],
+    "check": ["device", "events", "basis", "history", "relative", "sound", "findings", "losses", "assumptions", "reconciliation"],
 }  # fmt: skip
 WHOLE = {
     "peak": ["schema", "source", "devices", "fits"],

@@ -114,8 +114,8 @@ def test_groups_by_stack_tell_no_stack_from_an_old_storage() -> None:
     events = Events.of([0, 0, 0, Kind.FREE], [1, 2, 3, 9], [8, 8, 8, 8], stack=[first, second, -1, first])
     device = DeviceTrace("cuda:0", events, Basis.REQUESTED)
     replayed = replay(Trace((device,), "native", Evidence.MEASURED, Clock.NONE, stacks=builder.table()))
-    assert names(replayed, "owner") == ["(older than the window)", str(USER), str(USER), "(no stack recorded)"]
-    assert names(replayed, "frame") == ["(older than the window)", str(LINEAR), str(USER), "(no stack recorded)"]
+    assert names(replayed, "owner") == ["(older than the window, no stack)", str(USER), str(USER), "(no stack recorded)"]
+    assert names(replayed, "frame") == ["(older than the window, no stack)", str(LINEAR), str(USER), "(no stack recorded)"]
     assert names(replayed, "stack")[1:3] == [f"{MALLOC} ← {LINEAR} ← {USER}", f"{MALLOC} ← {USER}"]
 
 

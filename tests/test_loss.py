@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lifecycle_sim.events import Blocks, Kind, MemoryState, Segments
+from lifecycle_sim.events import Blocks, Kind, MemoryState, Segments, Span
 from lifecycle_sim.replay import replay
 from tests.programs import BASE, PLACE, PLACES, Act, final_state, live_after, overlapping_programs, programs, record, true_levels
 
@@ -28,6 +28,8 @@ def test_the_truth_of_a_run_with_one_gap_lies_in_the_bounds(acts: list[Act], dat
     for low, true, high in zip(found.lower_levels().tolist(), recorded, found.upper_levels().tolist(), strict=True):
         assert low <= true <= high
     assert not replayed.peak.exact
+    whole = replayed.span_peak(Span("annotation", "all of it", 0, len(replayed.timeline)))
+    assert (whole.size, whole.lower) == (replayed.peak.size, replayed.peak.lower)
 
 
 @given(overlapping_programs(), st.data())

@@ -91,7 +91,7 @@ def test_what_is_older_than_the_window_is_replaced_by_any_storage_of_its_size() 
         ends.append(len(out.rows) - 2)
     state = steady_state(replay(out.trace(2)), ends)
     assert [step.same for step in state.steps] == [None, True, False, True]
-    assert state.drifting == (Drift("(older than the window)", -30, -1),)
+    assert state.drifting == (Drift("(older than the window, no stack)", -30, -1),)
     out = Recorder()
     gradient = out.alloc(500, NODE)
     out.free(out.alloc(1))

@@ -165,10 +165,12 @@ def test_out_of_memory_is_told():
     events = Events.of([Kind.ALLOC, Kind.OOM], [1, 4096], [100, 2**30])
     replayed = replay(trace_of(events))
     (entry,) = summarise(replayed)["oom"]["first"]
-    assert entry == {"event": 1, "time": None, "bytes": 2**30, "device_free": 4096, "level": 100}
+    inside = dict.fromkeys(["annotation", "operator", "phase", "step"])
+    told = {"event": 1, "time": None, "bytes": 2**30, "device_free": 4096, "level": 100, "reserved": None}
+    assert entry == told | {"owner": None, "frames": [], "label": None, "inside": inside}
     text = io.StringIO()
     print_tables(tables(document("peak", replayed.trace, "x", [peak_summary(replayed)])), text)
-    assert "event 1: 1,073,741,824 B (1 GiB) asked for, 4,096 B (4 KiB) free" in text.getvalue()
+    assert "event 1: 1,073,741,824 B (1 GiB) asked for (rounded), 4,096 B (4 KiB) free" in text.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,9 @@ from lifecycle_sim.output.printable import one_line
 LONGEST = 900
 """Characters of a line on stderr; a longer one, which quotes its input, loses its middle."""
 
+MOST_PROBLEMS = 100
+"""Problems that are told one by one."""
+
 
 class Exit(IntEnum):
     """What the exit code of a command says."""
@@ -49,8 +52,10 @@ def ended_clearly(show_traceback: bool = False) -> Iterator[None]:
         say_error(f"{error.path} exists already and was left as it is: choose another name, or add --force to replace it")
         raise click.exceptions.Exit(Exit.USAGE) from None
     except InputError as error:
-        for problem in error.problems:
+        for problem in error.problems[:MOST_PROBLEMS]:
             say_error(problem)
+        if left := len(error.problems[MOST_PROBLEMS:]):
+            say_error(f"and {left:,} more problems like these")
         raise click.exceptions.Exit(Exit.BAD_INPUT) from None
     except MissingExtraError as error:
         say_error(str(error))

@@ -56,7 +56,9 @@ def open_scenario(source: str, parameters: dict[str, int]) -> Program:
     try:
         text = _standard_input().read(LARGEST + 1).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"standard input is not UTF-8 text (byte {error.start:,}), so it is no scenario") from None
+        raise InputError(
+            f"standard input is not UTF-8 text (byte {error.start:,}), so it is no scenario: if it is a recording, use peak"
+        ) from None
     return load_scenario(text + "\n", parameters)
 
 

@@ -22,9 +22,25 @@ def short_path(text: str) -> str:
 
 def short_cpp(text: str) -> str:
     """Return *text* without the arguments of C++ functions and the mark of an unknown file: ``"torch::autograd::Engine::run(…)"``."""
-    name = text.removeprefix("?? ").replace("(anonymous namespace)::", "")
+    name = text.strip().removeprefix("?? ").replace("(anonymous namespace)::", "")
+    if "::" in name and "<" in name:
+        name = _without_template_arguments(name)
     head, paren, _ = name.partition("(")
     return f"{head}(…)" if paren and "::" in head else name
+
+
+def _without_template_arguments(name: str) -> str:
+    """``"void f<g<int>, (h)1>(x)"`` as ``"void f<…>(x)"``."""
+    kept, depth = [], 0
+    for character in name:
+        if character == "<":
+            kept += [] if depth else ["<…>"]
+            depth += 1
+        elif character == ">" and depth:
+            depth -= 1
+        elif not depth:
+            kept.append(character)
+    return "".join(kept)
 
 
 def _cut(match: re.Match[str]) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lifecycle_sim.events import Category, Span
+from lifecycle_sim.events import Category
 from lifecycle_sim.output.summary import Record
+from lifecycle_sim.output.summary_moments import where_record
 from lifecycle_sim.program.graph import Program, static_table
 from lifecycle_sim.replay import DeviceReplay
 from lifecycle_sim.replay.attribution import attribute
@@ -29,15 +30,6 @@ def rules_record(program: Program, settings: Any) -> Record:
         "makespan": settings.get("makespan"),
         "waited": {"count": len(waited), "shown": [{"operator": name, "ticks": ticks} for name, ticks in waited[:WAITS_SHOWN]]},
     }
-
-
-def where_record(replayed: DeviceReplay, event: int) -> Record:
-    """The innermost operator, phase and step that hold *event*, each None where there is none."""
-    held: dict[str, Span] = {}
-    for span in replayed.recorded.spans:
-        if span.start <= event < span.stop and (span.kind not in held or span.start >= held[span.kind].start):
-            held[span.kind] = span
-    return {kind: held[kind].name if kind in held else None for kind in ("operator", "phase", "step")}
 
 
 def steps_record(replayed: DeviceReplay) -> Record:

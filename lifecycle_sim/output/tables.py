@@ -90,6 +90,20 @@ def at_event(event: int) -> str:
     return "before the first event" if event < 0 else f"after event {event:,}"
 
 
+def moment(event: int, time: int | None, first: int | None, source: Record) -> str:
+    """After which event, and when: since the first event in a recording, on its own clock in a simulation."""
+    if time is None or first is None:
+        return at_event(event)
+    if source["evidence"] == "simulated":
+        return f"{at_event(event)}, at {f'{time:,}' if source['clock'] == 'tick' else duration(time, source['clock'])}"
+    return f"{at_event(event)}, {duration(time - first, source['clock'])} after the first"
+
+
+def counted(count: int, what: str) -> str:
+    """``"1 event"``, ``"2 events"``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def duration(ticks: int, clock: str) -> str:
     """A span of time in the trace's clock."""
     return format_duration(ticks) if clock == "ns" else f"{ticks:,} ticks"
@@ -107,12 +121,14 @@ def handle(stream: int) -> str:
 
 __all__ = [
     "at_event",
+    "counted",
     "duration",
     "facts",
     "format_bytes",
     "format_exact",
     "handle",
     "heading",
+    "moment",
     "print_tables",
     "share_of",
     "shown",

@@ -8,8 +8,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from lifecycle_sim.output.summary import Record
-from lifecycle_sim.output.tables import at_event, duration, facts, format_exact, heading, shown, signed, stacked, table, title
-from lifecycle_sim.output.tables_device import assumptions_table, device_facts, shares_table, steady_facts, verdict_text
+from lifecycle_sim.output.tables import at_event, counted, duration, facts, format_exact, heading, shown, signed, stacked, table, title
+from lifecycle_sim.output.tables_device import assumptions_table, device_facts, steady_facts, verdict_text, who_holds
 
 ORDERS = {
     "frees-first": "at one instant, what ends makes room for what begins (frees before allocs)",
@@ -23,15 +23,16 @@ CAPACITY_MODES = {
 
 def tables(document: Record) -> Iterator[RenderableType]:
     """The rules of the run, the levels, steps side by side, the static table, who holds the peak, and the verdict."""
-    clock = document["source"]["clock"]
+    source = document["source"]
+    clock = source["clock"]
     yield stacked(title(document), facts(_rules(document["rules"], clock)))
     for device in document["devices"]:
-        yield heading(f"{device['device']} · {device['events']:,} events")
+        yield heading(f"{device['device']} · {counted(device['events'], 'event')}")
         yield stacked(
-            facts([*device_facts(device, clock), *steady_facts(device)]),
+            facts([*device_facts(device, source), *steady_facts(device, source)]),
             _steps(device["steps"], device["basis"]),
             _static(device["static_table"]),
-            None if device["owners"] is None else shares_table(device["owners"]),
+            *who_holds(device),
             assumptions_table(device),
             verdict_text(device),
         )

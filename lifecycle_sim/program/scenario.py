@@ -50,6 +50,9 @@ def run_scenario(scenario: str | PathLike[str], parameters: Mapping[str, int] | 
     return run(load_scenario(scenario, parameters))
 
 
+NO_TEXT = "it is not UTF-8 text, so it is no scenario; a recording is read with read_trace, or with peak on the command line"
+
+
 def load_scenario(scenario: str | PathLike[str], parameters: Mapping[str, int] | None = None) -> Program:
     """Return the Program that *scenario* describes.
 
@@ -67,7 +70,7 @@ def load_scenario(scenario: str | PathLike[str], parameters: Mapping[str, int] |
         with path.open("rb") as file:
             text = file.read(LARGEST + 1).decode("utf-8-sig")
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else NO_TEXT
         raise ScenarioError(f"cannot read the scenario {str(path)!r}: {reason}") from None
     return _program(text, path.name, parameters or {})
 
@@ -80,7 +83,10 @@ def _program(text: str, source: str, given: Mapping[str, int]) -> Program:
     except RecursionError:
         raise ScenarioError(f"{source} is nested too deeply to be a scenario") from None
     except ValueError as error:
-        raise ScenarioError(f"{source} is not TOML: {error}") from None
+        recording = "; it looks like a recording, which is read with read_trace, or with peak on the command line"
+        raise ScenarioError(
+            f"{source} is not TOML: {error}{recording if text.lstrip().startswith(('{', '[{', '<', 'id,')) else ''}"
+        ) from None
     reader = Reader(Lines(text, document))
     reader.unknown(document, schema.TOP, Place())
     names = _parameters(reader, document.get("parameters", {}), given)

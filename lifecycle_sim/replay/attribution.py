@@ -92,7 +92,9 @@ def attribute(replayed: DeviceReplay, by: str = "owner", at: int | None = None, 
 
     Args:
         replayed: what was recorded on one device.
-        by: what to group storages by, see :func:`~lifecycle_sim.replay.grouping.group`. Without identities only ``"category"`` can be told.
+        by: what to group storages by: ``"owner"`` (the user's own line), ``"frame"`` (the innermost Python frame), ``"stack"``,
+            ``"stream"``, ``"size"`` (classes between powers of two), ``"label"``, ``"category"``, or the innermost ``"annotation"``,
+            ``"step"``, ``"phase"`` or ``"operator"`` in which a storage was allocated. Without identities only ``"category"`` can be told.
         at: the event; -1 for before the first; by default the peak.
         top: how many groups to name; the others are one share. None names all.
 

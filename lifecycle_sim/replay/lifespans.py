@@ -22,8 +22,11 @@ from lifecycle_sim.replay.grouping import POWERS_OF_TWO, size_class_names, size_
 from lifecycle_sim.replay.lifetimes import Lifetimes
 
 TEMPORARY_WITHIN = 8
-"""Allocations within which a temporary storage is freed, by default. In recorded training steps of language models most storages that are
-freed at all are freed within 8, and few more within 64: what remains is held for a later part of the step."""
+"""Allocations within which a temporary storage is freed, by default, if the record is long. In recorded training steps of language models
+most storages that are freed at all are freed within 8, and few more within 64: what remains is held for a later part of the step."""
+
+TEMPORARY_PART = 8
+"""A temporary storage lives for no more than this part of all allocations, by default: in a short record 8 may be its whole length."""
 
 TO_THE_END, OLDER_FREED, OLDER_TO_THE_END = "to the end", "older, freed", "older, to the end"
 
@@ -98,17 +101,23 @@ class Lifespans:
         )
 
 
-def lifespans(replayed: DeviceReplay, within: int = TEMPORARY_WITHIN) -> Lifespans:
+def temporary_within(replayed: DeviceReplay) -> int:
+    """Return within how many further allocations a storage of *replayed* is freed that counts as temporary, unless one says otherwise."""
+    return min(TEMPORARY_WITHIN, int((replayed.recorded.events.kind == Kind.ALLOC).sum()) // TEMPORARY_PART)
+
+
+def lifespans(replayed: DeviceReplay, within: int | None = None) -> Lifespans:
     """Tell temporary from long-lived storages of *replayed*, and set sizes against spans.
 
     Args:
         replayed: what was recorded on one device.
-        within: a storage is temporary if it is freed within this many further allocations. 0 leaves only those that are freed before
-            anything else is allocated.
+        within: a storage is temporary if it is freed within this many further allocations; by default what :func:`temporary_within` says.
+            0 leaves only those that are freed before anything else is allocated.
 
     Raises:
         InputError: *within* is negative, or the record's events carry no identity.
     """
+    within = temporary_within(replayed) if within is None else within
     if within < 0:
         raise InputError(f"temporary storages cannot be freed within {within} allocations: give 0 or more")
     found = replayed.identified_lifetimes()

@@ -53,12 +53,19 @@ def release_kinds(trace: DeviceTrace) -> tuple[Kind, ...]:
     """Return the kinds of events that end a live interval in *trace*.
 
     Bytes stay in use until a free is completed, so that is what ends an interval; where a recording has skipped that action
-    (``skip_actions``), the request is taken in its place.
+    (``skip_actions``), the request is taken in its place. It has not where all that was requested is pending in the final state.
     """
     seen = np.bincount(trace.events.kind, minlength=len(Kind))
-    if seen[Kind.FREE_REQUESTED] and not seen[Kind.FREE_COMPLETED]:
+    if seen[Kind.FREE_REQUESTED] and not seen[Kind.FREE_COMPLETED] and not _all_are_pending(trace):
         return (Kind.FREE, Kind.FREE_REQUESTED)
     return (Kind.FREE, Kind.FREE_COMPLETED)
+
+
+def _all_are_pending(trace: DeviceTrace) -> bool:
+    if trace.final is None:
+        return False
+    pending = trace.final.blocks.address[trace.final.blocks.state == BlockState.PENDING_FREE]
+    return bool(np.isin(trace.events.address[trace.events.kind == Kind.FREE_REQUESTED], pending).all())
 
 
 def _states_of_live_blocks(trace: DeviceTrace) -> tuple[BlockState, ...]:

@@ -10,18 +10,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lifecycle_sim.output.figures.blocks import address_map
     from lifecycle_sim.output.figures.files import save
     from lifecycle_sim.output.figures.intervals import lifecycle_chart
+    from lifecycle_sim.output.figures.lines import levels
     from lifecycle_sim.output.figures.occupancy import timeline
+    from lifecycle_sim.output.figures.rectangles import address_time
     from lifecycle_sim.output.figures.shares import composition
     from lifecycle_sim.output.figures.sizes import size_span
 
-__all__ = ["composition", "lifecycle_chart", "save", "size_span", "timeline"]
+__all__ = ["address_map", "address_time", "composition", "levels", "lifecycle_chart", "save", "size_span", "timeline"]
 
-_HOMES = {"composition": "shares", "lifecycle_chart": "intervals", "save": "files", "size_span": "sizes", "timeline": "occupancy"}
+_HOMES = {
+    "address_map": "blocks",
+    "address_time": "rectangles",
+    "composition": "shares",
+    "levels": "lines",
+    "lifecycle_chart": "intervals",
+    "save": "files",
+    "size_span": "sizes",
+    "timeline": "occupancy",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lifecycle_sim.output.figures import style
 from lifecycle_sim.output.figures.ticks import log_byte_ticks
 from lifecycle_sim.replay import DeviceReplay
-from lifecycle_sim.replay.lifespans import TEMPORARY_WITHIN, Lifespans, allocation_spans, lifespans
+from lifecycle_sim.replay.lifespans import Lifespans, allocation_spans, lifespans
 from lifecycle_sim.units import format_bytes
 
 NONE_AT, NONE_EDGES, ONE_EDGE = 0.4, (0.33, 0.485), 0.68
@@ -24,7 +24,7 @@ CELLS_A_DECADE = 6
 DENSITY = ("#DCE9F2", "#8FB8D6", "#4477AA", "#23406B")
 
 
-def size_span(replayed: DeviceReplay, within: int = TEMPORARY_WITHIN, ax: Axes | None = None) -> Axes:
+def size_span(replayed: DeviceReplay, within: int | None = None, ax: Axes | None = None) -> Axes:
     """Draw how many storages there are of each size and span, on logarithmic axes.
 
     The span of a storage is the number of allocations made while it was live. Storages that are older than the window or outlive it
@@ -40,6 +40,7 @@ def size_span(replayed: DeviceReplay, within: int = TEMPORARY_WITHIN, ax: Axes |
         InputError: *within* is negative, or the record's events carry no identity.
     """
     told, found, span = lifespans(replayed, within), replayed.identified_lifetimes(), allocation_spans(replayed)
+    within = told.within
     ax = style.new_axes(ax, 9.0, 4.8)
     whole = ~(found.before_window | found.leaked)
     reach = 10.0 ** (1 + int(log10(max(int(span.max(initial=1)), 10 * within, 10))))
