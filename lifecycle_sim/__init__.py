@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.program.engine import run
     from lifecycle_sim.program.graph import Program
     from lifecycle_sim.program.scenario import load_scenario, run_scenario
-    from lifecycle_sim.replay import DeviceReplay, Lifetimes, Peak, Timeline, replay_all
-    from lifecycle_sim.replay import replay as replay_device
+    from lifecycle_sim.replay import DeviceReplay, Lifetimes, Peak, Timeline, replay_all, replay_device
     from lifecycle_sim.replay.attribution import Attribution, attribute
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.detect import read_trace
@@ -93,13 +92,12 @@ _HOMES = {
     "program.engine": "run",
     "program.graph": "Program",
     "program.scenario": "load_scenario run_scenario",
-    "replay": "DeviceReplay Lifetimes Peak Timeline replay_all",
+    "replay": "DeviceReplay Lifetimes Peak Timeline replay_all replay_device",
     "replay.attribution": "Attribution attribute",
     "replay.steady": "SteadyState steady_state",
     "sources.detect": "read_trace",
 }
 _HOME_OF = {name: (f"lifecycle_sim.{home}", name) for home, names in _HOMES.items() for name in names.split()}
-_HOME_OF["replay_device"] = ("lifecycle_sim.replay", "replay")  # ``lifecycle_sim.replay`` is the package
 
 
 def __getattr__(name: str) -> Any:

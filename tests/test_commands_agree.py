@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from lifecycle_sim.cli import main
-from lifecycle_sim.replay import BY, attribute, replay
+from lifecycle_sim.replay import BY, attribute, replay_device
 from lifecycle_sim.sources.container import load_document
 from lifecycle_sim.sources.detect import read_trace
 
@@ -84,7 +84,7 @@ def must_agree(path, number, events, live):
     assert told["storages"] == lifetimes["storages"]
     found = sorted((row["alloc"], row["free"] or len(events), row["bytes"]) for row in lifetimes["shown"])
     assert found == sorted((alloc, len(events) if free is None else free, size) for alloc, free, size in intervals)
-    replayed = replay(read_trace(path), number)
+    replayed = replay_device(read_trace(path), number)
     for by in BY:
         for at in (-1, levels.index(peak) - 1, len(events) // 2, len(events) - 1):
             shared_out = attribute(replayed, by, at, 3)

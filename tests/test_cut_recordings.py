@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from lifecycle_sim.replay import replay
+from lifecycle_sim.replay import replay_device
 from lifecycle_sim.replay.mappings import TAKES
 from lifecycle_sim.sources.container import load_document
 from lifecycle_sim.sources.snapshot import read_snapshot
@@ -17,12 +17,12 @@ CUTS = {"lm_medium_ctx128_train": 8}
 @pytest.fixture(scope="module", params=RECORDINGS)
 def recording(request, shared):
     document = load_document(shared / "data" / "snapshots" / f"{request.param}.pickle")
-    return document, replay(read_snapshot(document), "cuda:0"), CUTS.get(request.param, 30)
+    return document, replay_device(read_snapshot(document), "cuda:0"), CUTS.get(request.param, 30)
 
 
 def kept(document, *parts):
     events = document["device_traces"][0]
-    return replay(read_snapshot(document | {"device_traces": [[event for part in parts for event in events[part]]]}), "cuda:0")
+    return replay_device(read_snapshot(document | {"device_traces": [[event for part in parts for event in events[part]]]}), "cuda:0")
 
 
 def test_a_window_that_starts_later_has_the_same_levels(recording):

@@ -13,7 +13,7 @@ from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Basis, BlockState, Clock, DeviceTrace, Events, Evidence, Kind, Span, Trace, check
 from lifecycle_sim.output.exports.snapshot import as_snapshot
 from lifecycle_sim.program.scenario import run_scenario
-from lifecycle_sim.replay import replay
+from lifecycle_sim.replay import replay_device
 from lifecycle_sim.replay.allocator.recording import open_loop
 from lifecycle_sim.replay.excerpt import excerpt
 from lifecycle_sim.replay.moment import moment
@@ -37,11 +37,11 @@ def loaded(data: bytes) -> dict:
 @pytest.mark.parametrize("path", [TRAIN, EXPANDABLE], ids=lambda path: path.stem)
 @pytest.mark.parametrize("window", [(0, 700), (1000, 1600), (1287, 1288), (2900, 2985), (None, 1), (2500, None)])
 def test_levels_in_a_window_are_those_of_the_whole(path: Path, window: tuple[int | None, int | None]) -> None:
-    whole = replay(read_trace(path))
+    whole = replay_device(read_trace(path))
     part = excerpt(read_trace(path), window=window)
     first, stop = window[0] or 0, len(whole.recorded) if window[1] is None else window[1]
     for trace in (part.trace, read_trace(as_snapshot(part.trace).data)):
-        inside = replay(trace)
+        inside = replay_device(trace)
         assert inside.timeline.levels.tolist() == whole.timeline.levels[first : stop + 1].tolist()
         assert inside.reserved.levels.tolist() == whole.reserved.levels[first : stop + 1].tolist()
         assert inside.reconciliation.difference == 0
@@ -71,7 +71,7 @@ def test_the_state_after_a_window_is_the_recorded_one_where_that_is_known() -> N
 
 @pytest.mark.parametrize("event", [-1, 0, 300, 1288, 2000, 2987])
 def test_the_state_after_any_event_holds_what_is_live(event: int) -> None:
-    replayed = replay(read_trace(TRAIN))
+    replayed = replay_device(read_trace(TRAIN))
     found = moment(replayed, event)
     assert found.differences == 0
     assert found.state.requested == replayed.timeline.at(event)
@@ -86,16 +86,16 @@ def test_the_state_after_any_event_holds_what_is_live(event: int) -> None:
 
 def test_there_is_no_state_after_an_event_that_is_not_there() -> None:
     with pytest.raises(InputError, match="there is no event 2,988: its events are 0 to 2,987"):
-        moment(replay(read_trace(TRAIN)), 2988)
+        moment(replay_device(read_trace(TRAIN)), 2988)
 
 
 def test_where_the_allocator_differs_the_state_is_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of the request rounded up to 512 bytes, in the segments of that event; the levels stay those of the whole."""
     monkeypatch.setattr("lifecycle_sim.replay.excerpt.replayable", lambda trace: [])
-    whole = replay(read_trace(TRAIN))
+    whole = replay_device(read_trace(TRAIN))
     part = excerpt(read_trace(TRAIN), window=(1000, 1600))
     assert any("put together from what was live" in note for note in part.notes)
-    inside = replay(part.trace)
+    inside = replay_device(part.trace)
     assert inside.timeline.levels.tolist() == whole.timeline.levels[1000:1601].tolist()
     assert inside.reserved.levels.tolist() == whole.reserved.levels[1000:1601].tolist()
     assert_sound(inside)
@@ -103,12 +103,12 @@ def test_where_the_allocator_differs_the_state_is_put_together(monkeypatch: pyte
 
 @pytest.mark.parametrize("count", [1, 10, 100, 10_000])
 def test_the_largest_storages_hold_what_they_held(count: int) -> None:
-    whole = replay(read_trace(TRAIN))
+    whole = replay_device(read_trace(TRAIN))
     found = whole.lifetimes
     kept = np.zeros(len(found), bool)
     kept[sorted(range(len(found)), key=lambda row: (-found.size[row], found.alloc[row], row))[:count]] = True
     part = excerpt(read_trace(TRAIN), largest=count)
-    inside = replay(part.trace)
+    inside = replay_device(part.trace)
     same_levels(found.levels(kept), inside.timeline.levels)
     assert sorted(inside.lifetimes.size.tolist()) == sorted(found.size[kept].tolist())
     assert inside.reserved.peak_size == whole.reserved.peak_size
@@ -126,18 +126,18 @@ def test_any_part_of_a_sound_trace_has_its_levels(trace: Trace, data: st.DataObj
     names = [device.device for device in trace if not device.device.isdigit()]
     assume(names)
     device = data.draw(st.sampled_from(names))
-    whole = replay(trace, device)
+    whole = replay_device(trace, device)
     n = len(whole.recorded)
     first = data.draw(st.integers(0, max(n - 1, 0)))
     stop = data.draw(st.integers(min(first + 1, n), n))
     part = excerpt(trace, device, window=(first, stop))
-    inside = replay(part.trace)
+    inside = replay_device(part.trace)
     assert inside.timeline.levels.tolist() == whole.timeline.levels[first : stop + 1].tolist()
     assert sum("spans that neither" in note for note in part.notes) <= 1
     if whole.lifetimes is None:
         return
     count = data.draw(st.integers(1, 6))
-    smaller = replay(excerpt(part.trace, largest=count).trace)
+    smaller = replay_device(excerpt(part.trace, largest=count).trace)
     assert len(smaller.lifetimes) == min(count, len(inside.lifetimes))
     assert smaller.peak.size <= inside.peak.size
 
@@ -161,7 +161,7 @@ def test_a_block_that_waits_for_its_free_when_the_window_stops_is_pending() -> N
     trace = Trace((DeviceTrace("cuda:0", events, Basis.REQUESTED, start=0),), "native", Evidence.MEASURED, Clock.NONE)
     part = excerpt(trace, window=(0, 2)).trace
     final = part.devices[0].final
-    assert replay(part).timeline.levels.tolist() == [0, 100, 100]
+    assert replay_device(part).timeline.levels.tolist() == [0, 100, 100]
     assert final.blocks.state[final.blocks.requested == 100].tolist() == [BlockState.PENDING_FREE]
 
 
@@ -202,9 +202,9 @@ def test_a_window_is_one_of_a_device() -> None:
 
 def test_a_scenario_can_be_cut_too(tmp_path: Path) -> None:
     trace = run_scenario(ROOT / "scenarios" / "mlp_step.toml")
-    whole = replay(trace)
+    whole = replay_device(trace)
     notes = ls.write(trace, tmp_path / "part.pickle", window=(40, 90))
-    inside = replay(read_trace(tmp_path / "part.pickle"))
+    inside = replay_device(read_trace(tmp_path / "part.pickle"))
     same_levels(whole.timeline.levels[40:91], inside.timeline.levels)
     assert any("addresses are made up" in note for note in notes)
 
@@ -215,7 +215,7 @@ def test_the_command_cuts_and_tells(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout) == (0, "")
     assert "kept events 1,000 to 1,999, numbered from 0 again; left out 1,988 of 2,988 events" in result.stderr
     assert "kept the largest 50 of" in result.stderr
-    assert len(replay(read_trace(target)).lifetimes) == 50
+    assert len(replay_device(read_trace(target)).lifetimes) == 50
     for wrong in ("1000", "a:b", "-5:3", "1:2:3"):
         bad = lifecycle_sim("convert", TRAIN, "-o", tmp_path / "no.pickle", "--window", wrong)
         assert bad.returncode == 2

@@ -21,7 +21,7 @@ from lifecycle_sim.output.figures.scale import EventScale
 from lifecycle_sim.output.figures.series import rank, series
 from lifecycle_sim.output.figures.shares import spread
 from lifecycle_sim.output.figures.ticks import ByteLocator
-from lifecycle_sim.replay import DeviceReplay, replay, steady_state
+from lifecycle_sim.replay import DeviceReplay, replay_device, steady_state
 
 FIGURES = [timeline, lifecycle_chart, composition, size_span]
 ROWS = [  # kind, storage, size, category: peaks after event 4 at 7 KiB, of which 4 are weights
@@ -40,7 +40,7 @@ def small(rows: list[tuple[Kind, int, int, Category]] = ROWS, **device: object) 
     kind, storage, size, category = (list(column) for column in zip(*rows, strict=True))
     events = Events.of(kind, np.array(storage) * 2**20, size, time=np.arange(len(rows)) * 1500, label=storage, category=category)
     record = DeviceTrace("gpu", events, Basis.PAYLOAD, **({"start": 0} | device))  # type: ignore[arg-type]
-    return replay(Trace((record,), "scenario", Evidence.SIMULATED, Clock.NANOSECONDS, labels=NAMES))
+    return replay_device(Trace((record,), "scenario", Evidence.SIMULATED, Clock.NANOSECONDS, labels=NAMES))
 
 
 def lossy() -> DeviceReplay:
@@ -262,7 +262,7 @@ class TestSizeSpan:
 def _unlabelled(rows: list[tuple[Kind, int, int, int]]) -> DeviceReplay:
     kind, storage, size, _ = (list(column) for column in zip(*rows, strict=True))
     record = DeviceTrace("gpu", Events.of(kind, np.array(storage) * 2**20, size), Basis.PAYLOAD, start=0)
-    return replay(Trace((record,), "native", Evidence.SIMULATED, Clock.NONE))
+    return replay_device(Trace((record,), "native", Evidence.SIMULATED, Clock.NONE))
 
 
 class TestSeries:
@@ -292,7 +292,7 @@ class TestSeries:
         builder = StackBuilder()
         stacks = [builder.add([Frame("forward", f"model_{k}.py", k + 1)]) for k in range(500)]
         events = Events.of(kinds, address, np.repeat(np.arange(storages) + 1, 2), stack=np.repeat(np.resize(stacks, storages), 2))
-        replayed = replay(
+        replayed = replay_device(
             Trace((DeviceTrace("gpu", events, Basis.PAYLOAD, start=0),), "native", Evidence.SIMULATED, Clock.NONE, builder.table())
         )
         for draw in FIGURES:
@@ -331,4 +331,4 @@ class TestStyle:
     def test_times_that_go_back_do_not_fold_the_axis(self) -> None:
         events = Events.of([Kind.ALLOC, Kind.ALLOC, Kind.ALLOC], [1, 2, 3], [1, 1, 1], time=[5, 3, 9])
         trace = Trace((DeviceTrace("gpu", events, Basis.PAYLOAD, start=0),), "native", Evidence.SIMULATED, Clock.TICKS)
-        assert EventScale.of(replay(trace), "time").at.tolist() == [0, 0, 0, 4, 4]
+        assert EventScale.of(replay_device(trace), "time").at.tolist() == [0, 0, 0, 4, 4]

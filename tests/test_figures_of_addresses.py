@@ -17,7 +17,7 @@ from lifecycle_sim.output.exports.snapshot import as_snapshot
 from lifecycle_sim.output.figures import address_map, address_time, levels
 from lifecycle_sim.output.figures.rectangles import COLUMNS, ROWS
 from lifecycle_sim.program.scenario import run_scenario
-from lifecycle_sim.replay import DeviceReplay, Timeline, replay
+from lifecycle_sim.replay import DeviceReplay, Timeline, replay_device
 from lifecycle_sim.replay.excerpt import excerpt
 from lifecycle_sim.sources.detect import read_trace
 from tests.conftest import ROOT
@@ -28,7 +28,7 @@ SHIPPED = ["torch214_stub_train", "torch214_stub_train_expandable", "torch214_st
 
 
 def shipped(name: str) -> DeviceReplay:
-    return replay(read_trace(ROOT / "scenarios" / f"{name}.pickle"), 0)
+    return replay_device(read_trace(ROOT / "scenarios" / f"{name}.pickle"), 0)
 
 
 def bars(ax: Axes, gid: str) -> list[tuple[float, float, float]]:
@@ -92,11 +92,11 @@ def test_a_map_of_another_event_takes_the_state_from_its_caller() -> None:
 
 
 def test_no_segments_no_map() -> None:
-    replayed = replay(run_scenario(ROOT / "scenarios" / "ledger.toml"))
+    replayed = replay_device(run_scenario(ROOT / "scenarios" / "ledger.toml"))
     for draw in (address_map, address_time):
         with pytest.raises(InputError, match=r"convert SOURCE -o placed\.pickle"):
             draw(replayed)
-    placed = replay(read_trace(as_snapshot(replayed.trace).data))
+    placed = replay_device(read_trace(as_snapshot(replayed.trace).data))
     assert "simulated" in address_map(placed).get_ylabel()
     assert "simulated" in address_time(placed).get_ylabel()
 
@@ -116,7 +116,7 @@ def test_what_is_beyond_the_largest_segments_is_one_bar(monkeypatch: pytest.Monk
 def test_any_state_can_be_drawn(trace: Trace, by: str) -> None:
     for device in trace:
         if device.final is not None:
-            ax = address_map(replay(trace, device.device if not device.device.isdigit() else None), by=by)
+            ax = address_map(replay_device(trace, device.device if not device.device.isdigit() else None), by=by)
             assert ax.get_xlim()[1] > 0
 
 
@@ -137,7 +137,7 @@ def test_each_storage_is_painted_where_and_when_it_lived() -> None:
     rows = [(Kind.ALLOC, MIB, MIB), (Kind.SNAPSHOT, 0, 0), (Kind.FREE, MIB, MIB), (Kind.ALLOC, 4 << 30, MIB)]
     events = Events.of(*zip(*rows, strict=True))
     trace = Trace((DeviceTrace("cuda:0", events, Basis.REQUESTED, start=0),), "native", Evidence.MEASURED, Clock.NONE)
-    ax = address_time(replay(trace), by=None)
+    ax = address_time(replay_device(trace), by=None)
     ax.figure.canvas.draw()
     painted = (picture(ax)[..., :3] != 255).any(axis=2)
     column = COLUMNS // 5  # the axis goes from -1 to 4

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lifecycle_sim.events import Basis, Blocks, BlockState, Clock, DeviceTrace, Events, Evidence, Kind, MemoryState, Segments, Trace
-from lifecycle_sim.replay import replay
+from lifecycle_sim.replay import replay_device
 from lifecycle_sim.replay.mappings import TAKES, last_taken
 
 KINDS = st.sampled_from([*TAKES, Kind.SEGMENT_FREE, Kind.ALLOC])
@@ -58,7 +58,7 @@ def state(*blocks):
 def replayed(rows, final):
     events = Events.of(*(list(column) for column in zip(*rows, strict=True)))
     device = DeviceTrace("cuda:0", events, Basis.REQUESTED, final=final)
-    return replay(Trace((device,), "cuda-snapshot", Evidence.MEASURED, Clock.NONE))
+    return replay_device(Trace((device,), "cuda-snapshot", Evidence.MEASURED, Clock.NONE))
 
 
 def test_what_lives_in_a_segment_created_inside_the_window_was_not_there_before_it():

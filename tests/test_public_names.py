@@ -83,3 +83,8 @@ def test_what_completion_and_help_show_is_public():
 def test_what_is_no_trace_is_refused_in_words():
     with pytest.raises(ls.InputError, match=r"not str: read a recording with read_trace\(path\) first"):
         ls.replay_device("snapshot.pickle")
+
+
+def test_functions_bear_their_public_names():
+    for name in ls.__all__:
+        assert getattr(getattr(ls, name), "__name__", name).rpartition(".")[2] == name

@@ -13,7 +13,7 @@ from lifecycle_sim.events import Basis, Clock, DeviceTrace, Events, Evidence, Ki
 from lifecycle_sim.output.exports import write
 from lifecycle_sim.output.exports.snapshot import as_snapshot
 from lifecycle_sim.program.scenario import run_scenario
-from lifecycle_sim.replay import replay, replay_all
+from lifecycle_sim.replay import replay_all, replay_device
 from lifecycle_sim.replay.tiling import Live, segments_of, tile
 from lifecycle_sim.sources.detect import read_trace
 from lifecycle_sim.sources.snapshot import read_snapshot
@@ -187,7 +187,7 @@ def test_older_storages_pinned_memory_and_several_devices_are_kept() -> None:
     assert [device.device for device in again] == ["cuda:0", "cuda:1", "pinned"]
     assert "xpu is written as cuda:0" in export.notes
     for device in again:
-        assert replay(again, device.device).timeline.levels.tolist() == [100, 0, 200]
+        assert replay_device(again, device.device).timeline.levels.tolist() == [100, 0, 200]
         assert device.events.address.tolist() == [512, 4096]
     plain = pickle.loads(export.data)
     assert plain["host_traces"][0]["compile_context"] == ""
@@ -199,7 +199,7 @@ def test_bytes_without_a_name_are_one_block_throughout() -> None:
     trace = small_trace()
     trace = replace(trace, devices=(replace(trace.devices[0], start=10_000),))
     export = as_snapshot(trace)
-    assert replay(read_trace(export.data)).timeline.start == 10_000
+    assert replay_device(read_trace(export.data)).timeline.start == 10_000
     assert any("10,000 bytes that belong to no named storage" in note for note in export.notes)
 
 

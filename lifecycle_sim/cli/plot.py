@@ -12,7 +12,7 @@ from lifecycle_sim.cli.progress import progress
 from lifecycle_sim.cli.source import open_trace
 from lifecycle_sim.output.atomic import refuse_to_overwrite
 from lifecycle_sim.output.verdict import verdict
-from lifecycle_sim.replay import DeviceReplay, replay
+from lifecycle_sim.replay import DeviceReplay, replay_device
 from lifecycle_sim.replay.grouping import BY
 
 KINDS = ("timeline", "lifecycle", "composition", "size-span", "levels", "address-map", "address-time")
@@ -76,7 +76,7 @@ def command(
     refuse_to_overwrite(output, force)
     trace = open_trace(source, parameters)
     with progress(f"drawing {output}"):
-        replayed = replay(trace, device)
+        replayed = replay_device(trace, device)
         draw(replayed, kind, by, at, capacity, output, force)
     if capacity is not None and verdict(replayed, capacity).fits is not True:
         ctx.exit(Exit.NO)

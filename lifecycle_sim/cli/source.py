@@ -64,10 +64,10 @@ def open_scenario(source: str, parameters: dict[str, int]) -> Program:
 
 def replays(trace: Trace, device: str | None) -> tuple[DeviceReplay, ...]:
     """Replay the device that was asked for, or all of them."""
-    from lifecycle_sim.replay import replay, replay_all
+    from lifecycle_sim.replay import replay_all, replay_device
 
     with progress("replaying"):
-        return replay_all(trace) if device is None else (replay(trace, device),)
+        return replay_all(trace) if device is None else (replay_device(trace, device),)
 
 
 class OfDevice(Protocol):

@@ -1,7 +1,7 @@
 """What a Trace means: live intervals, timelines, peaks, owners and steady states. numpy only."""
 
 from lifecycle_sim.replay.attribution import Attribution, Share, attribute, levels_by
-from lifecycle_sim.replay.device import DeviceReplay, Reconciliation, replay, replay_all
+from lifecycle_sim.replay.device import DeviceReplay, Reconciliation, replay_all, replay_device
 from lifecycle_sim.replay.grouping import BY, Grouping, group
 from lifecycle_sim.replay.lifespans import Cell, Lifespans, Total, lifespans
 from lifecycle_sim.replay.lifetimes import Lifetimes
@@ -30,7 +30,7 @@ __all__ = [
     "group",
     "levels_by",
     "lifespans",
-    "replay",
     "replay_all",
+    "replay_device",
     "steady_state",
 ]

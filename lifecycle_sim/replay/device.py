@@ -159,7 +159,7 @@ def told_of_changes(trace: Trace, recorded: DeviceTrace) -> bool:
     return recorded.final is None or any(np.isin(other.events.kind, kinds).any() for other in trace)
 
 
-def replay(trace: Trace, device: str | int | None = None) -> DeviceReplay:
+def replay_device(trace: Trace, device: str | int | None = None) -> DeviceReplay:
     """Replay one device of *trace*.
 
     Args:

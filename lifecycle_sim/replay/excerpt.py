@@ -11,7 +11,7 @@ from lifecycle_sim.events import DeviceTrace, Events, MemoryState, Span, Trace
 from lifecycle_sim.events.trace import Bool, Int64
 from lifecycle_sim.replay.allocator.recording import replayable
 from lifecycle_sim.replay.belonging import NOBODY, OF_STORAGES, storage_of_events
-from lifecycle_sim.replay.device import DeviceReplay, replay, replay_all
+from lifecycle_sim.replay.device import DeviceReplay, replay_all, replay_device
 from lifecycle_sim.replay.lifetimes import Lifetimes
 from lifecycle_sim.replay.moment import moment
 from lifecycle_sim.replay.placement import live_after, placed
@@ -51,11 +51,11 @@ def excerpt(
         raise InputError(f"a window of events is one of a device, and this trace has {len(trace.devices)}: choose one of {names}")
     notes: list[str] = []
     devices = []
-    for replayed in replay_all(trace) if device is None else (replay(trace, device),):
+    for replayed in replay_all(trace) if device is None else (replay_device(trace, device),):
         recorded = replayed.recorded
         if window is not None:
             recorded = _window(replayed, *_bounds(recorded, *window), notes)
-            replayed = replay(replace(trace, devices=(recorded,)), recorded.device)
+            replayed = replay_device(replace(trace, devices=(recorded,)), recorded.device)
         if largest is not None:
             recorded = _largest(replayed, largest, notes)
         devices.append(recorded)
@@ -92,7 +92,7 @@ def _window(replayed: DeviceReplay, first: int, stop: int, notes: list[str]) -> 
         notes.append(f"{recorded.device}: {prepared.made_up}")
         recorded = prepared.recorded
         if stop < n:
-            replayed = replay(replace(replayed.trace, devices=(recorded,)), recorded.device)
+            replayed = replay_device(replace(replayed.trace, devices=(recorded,)), recorded.device)
     final = recorded.final if stop == n else _state_after(replayed, stop - 1, made_up, notes)
     return replace(_only(recorded, chosen, first, stop, notes), start=None, final=final)
 

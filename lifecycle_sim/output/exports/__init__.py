@@ -108,10 +108,10 @@ def _npz(trace: Trace, device: str | int | None) -> Export:
 
 def _minimalloc(trace: Trace, device: str | int | None) -> Export:
     from lifecycle_sim.output.exports.minimalloc import write_minimalloc
-    from lifecycle_sim.replay import replay
+    from lifecycle_sim.replay import replay_device
 
     note = "a minimalloc CSV holds sizes and lifetimes alone: read again its bytes are payload, simulated, from a start of 0"
-    return Export(write_minimalloc(replay(trace, device)), (note,))
+    return Export(write_minimalloc(replay_device(trace, device)), (note,))
 
 
 def _snapshot(trace: Trace, device: str | int | None) -> Export:
