@@ -285,10 +285,10 @@ def test_a_temporary_storage_lives_for_a_small_part_of_the_record():
     pairs = [Act(kind, 2, 1) for _ in range(7) for kind in (Kind.ALLOC, Kind.FREE)]
     trace = record([Act(Kind.ALLOC, 1, 10), *pairs, Act(Kind.FREE, 1, 10)], None, start=0)
     (replayed,) = replay_all(trace)
-    assert temporary_within(replayed) == 1
+    assert temporary_within(replayed) == 2
     told = lifespans(replayed)
-    assert (told.within, told.temporary.count, told.passing.count) == (1, 7, 1)  # the first lives throughout
-    assert lifetimes_record(replayed)["lifespans"]["within"] == 1
+    assert (told.within, told.temporary.count, told.passing.count) == (2, 7, 1)  # the first lives throughout
+    assert lifetimes_record(replayed)["lifespans"]["within"] == 2
     long = record([Act(kind, 2, 1) for _ in range(100) for kind in (Kind.ALLOC, Kind.FREE)], None, start=0)
     assert temporary_within(replay_all(long)[0]) == TEMPORARY_WITHIN
 
@@ -359,7 +359,7 @@ def test_what_a_minimalloc_file_loses_is_said(asked, tmp_path):
 def test_recordings_and_scenarios_taken_for_each_other_are_told_apart(run, tmp_path):
     result = run("run", STUB)
     assert result.exit_code == Exit.BAD_INPUT
-    assert "a recording is read with read_trace, or with peak on the command line" in result.stderr
+    assert "is a recording, not a scenario: ask lifecycle-sim peak about it" in result.stderr
     with pytest.raises(TraceFormatError, match="is a scenario, not a recording: run_scenario"):
         read_trace(ROOT / "scenarios/ledger.toml")
     with pytest.raises(TraceFormatError, match="absent") as absent:
