@@ -39,7 +39,7 @@ def read_trace(source: Source) -> Trace:
                 return _read(content, source)
         except InputError as error:
             name = _name_of(source)
-            if name.lower().endswith(".toml") and isinstance(error, TraceFormatError):
+            if name.lower().endswith(".toml") and os.path.isfile(name):
                 text = "is a scenario, not a recording: run_scenario(path) runs it and returns its trace, as does the command run"
                 raise TraceFormatError(f"{name}: {text}") from None
             raise type(error)(f"{name}: {problem}" for problem in error.problems) from None
