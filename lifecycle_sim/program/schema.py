@@ -10,9 +10,10 @@ from typing import Any
 
 from lifecycle_sim.errors import ScenarioError
 from lifecycle_sim.events import Category, Clock
-from lifecycle_sim.program.expressions import closest, did_you_mean, evaluate, evaluate_size, evaluate_time, fill
+from lifecycle_sim.program.expressions import did_you_mean, evaluate, evaluate_size, evaluate_time, fill
 from lifecycle_sim.program.graph import CapacityMode, InSteps, Lives, SameInstant
 from lifecycle_sim.program.places import Lines, Place
+from lifecycle_sim.spelling import closest
 
 Names = Mapping[str, int]
 
