@@ -186,5 +186,5 @@ def _obstacle(recorded: DeviceTrace) -> str | None:
         return f"the record holds no segments, so where blocks lie cannot be told; {how}"
     if not np.isin(recorded.events.kind, (Kind.ALLOC, Kind.FREE, Kind.FREE_REQUESTED, Kind.FREE_COMPLETED, *CHANGES, Kind.OOM)).any():
         how = "call torch.cuda.memory._record_memory_history() before the run"
-        return f"no event was recorded, only the state at the end, so there is nothing to replay; {how}"
+        return f"no allocation or free was recorded, only the state at the end, so there is nothing to replay; {how}"
     return None
