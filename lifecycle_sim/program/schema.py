@@ -125,8 +125,24 @@ SETTINGS = {
     "horizon": Key(_time),
 }
 """The keys above all tables, beside ``capacity``, which is a size or a table."""
-HARMLESS = {"title", "device", "size", "category", "owner", "phase", "temporaries", "duration", "capacity", "mode", "horizon"}
-"""Keys whose value no other check rests on: with one of them amiss, what happens in the scenario can still be checked."""
+HARMLESS = {
+    "title",
+    "device",
+    "size",
+    "category",
+    "owner",
+    "phase",
+    "temporaries",
+    "duration",
+    "capacity",
+    "mode",
+    "horizon",
+    "same_instant",
+}
+"""Keys whose value no other check rests on: with one of them amiss, what happens in the scenario can still be checked.
+
+``same_instant`` is one of them for operators; the order of events at known times rests on it.
+"""
 TOP = (*SETTINGS, "capacity", "parameters", "steps", *ROWS)
 
 
