@@ -86,8 +86,10 @@ def _run(source: Path, arguments: tuple[str, ...]) -> Any:
         return ""
     if result.exit_code not in (0, 1):
         broken("ended in no way that it promises")
-    told = [line for line in result.stderr.splitlines() if not line.endswith(" …")]  # progress is narration
-    if told and arguments[0] != "convert":  # which says what a format cannot keep
+    said = result.stderr.split("\n")
+    if any(not line.isprintable() for line in said):
+        broken("said something with a control character")
+    if not output and any(not line.endswith(" …") for line in said if line):  # a conversion says what it left out
         broken("said something though it answered")
     if output:
         if result.stdout or not output.is_file() or not output.stat().st_size:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.program.graph import Program
     from lifecycle_sim.program.scenario import load_scenario, run_scenario
     from lifecycle_sim.replay import DeviceReplay, Lifetimes, Peak, Timeline, replay_all, replay_device
+    from lifecycle_sim.replay.allocator.recording import OpenLoop, open_loop
     from lifecycle_sim.replay.attribution import Attribution, attribute
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.detect import read_trace
@@ -56,6 +57,7 @@ __all__ = [
     "LifecycleError",
     "Lifetimes",
     "MissingExtraError",
+    "OpenLoop",
     "OutputExistsError",
     "Peak",
     "Program",
@@ -75,6 +77,7 @@ __all__ = [
     "check",
     "figures",
     "load_scenario",
+    "open_loop",
     "read_trace",
     "replay_all",
     "replay_device",
@@ -101,6 +104,7 @@ _HOMES = {
     "program.graph": "Program",
     "program.scenario": "load_scenario run_scenario",
     "replay": "DeviceReplay Lifetimes Peak Timeline replay_all replay_device",
+    "replay.allocator.recording": "OpenLoop open_loop",
     "replay.attribution": "Attribution attribute",
     "replay.steady": "SteadyState steady_state",
     "sources.detect": "read_trace",

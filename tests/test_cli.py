@@ -144,7 +144,7 @@ def test_convert_to_minimalloc_keeps_the_peak(run, recording, tmp_path):
 
 
 def test_convert_names_the_suffixes_it_knows(run, recording, tmp_path):
-    result = run("convert", recording, "-o", tmp_path / "out.parquet")
+    result = run("convert", recording, "-o", tmp_path / "out.xlsx")
     assert result.exit_code == Exit.USAGE
     assert all(suffix in result.stderr for suffix in (".jsonl", ".npz", ".csv", ".pickle"))
 

@@ -19,7 +19,14 @@ COMMANDS = {
     "lifetimes": ["scenarios/torch214_stub_train.pickle"],
     "check": ["scenarios/torch214_stub_train_gap.pickle"],
 }
-DATA = {"parameters"}  # whose keys are the scenario's own
+TRAIN = "scenarios/torch214_stub_train.pickle"
+ALLOCATOR = [
+    ["scenarios/torch214_stub_train_gap.pickle"],
+    [TRAIN, "--set", "expandable_segments:True", "--capacity", "800 MiB"],
+    [TRAIN, "--why", "--capacity", "800 MiB"],
+]
+ASKED = [*COMMANDS.items(), *(("allocator", arguments) for arguments in ALLOCATOR)]
+DATA = {"parameters", "settings"}  # whose keys are the scenario's own, or PyTorch's
 
 
 def keys_in(value, path=()):
@@ -34,16 +41,29 @@ def keys_in(value, path=()):
             yield from keys_in(inner)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_key_is_named(command, monkeypatch):
+def documented(command):
+    return set(re.findall(r"`([a-z_]+)`", SECTIONS[command] + (SECTIONS["peak"] if command == "run" else "")))
+
+
+@pytest.mark.parametrize(("command", "arguments"), ASKED, ids=[" ".join((command, *rest[1:])) for command, rest in ASKED])
+def test_every_key_is_named(command, arguments, monkeypatch):
     monkeypatch.chdir(ROOT)
-    result = CliRunner(catch_exceptions=False).invoke(main, [command, *COMMANDS[command], "--json"])
+    result = CliRunner(catch_exceptions=False).invoke(main, [command, *arguments, "--json"])
     document = json.loads(result.stdout)
+    assert document["schema"] == f"lifecycle-sim/{command}/1"
     named = set(re.findall(r"`([a-z_]+)`", SHARED + SECTIONS["peak"] + SECTIONS[command]))
     assert set(keys_in(document)) <= named
     own = set(document["devices"][0]) - {"device", "events", "basis", "evidence", "history", "relative"}
-    expected = re.findall(r"`([a-z_]+)`", SECTIONS[command] + (SECTIONS["peak"] if command == "run" else ""))
-    assert own <= set(expected)
+    assert own <= documented(command)
+
+
+def test_the_documents_of_the_allocator_name_their_own_keys(monkeypatch):
+    """What its three kinds of documents hold is told in its own section, apart from what all documents share."""
+    monkeypatch.chdir(ROOT)
+    shared = set(re.findall(r"`([a-z_]+)`", SHARED)) | {"code", "text"}
+    for arguments in ALLOCATOR:
+        result = CliRunner(catch_exceptions=False).invoke(main, ["allocator", *arguments, "--json"])
+        assert set(keys_in(json.loads(result.stdout))) - shared <= documented("allocator")
 
 
 def test_failures_leave_standard_output_empty(tmp_path):

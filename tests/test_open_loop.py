@@ -366,8 +366,8 @@ def test_what_is_no_work_of_this_allocator_ends_the_comparison(monkeypatch) -> N
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("rl_pools_state_only", "no event was recorded, only the state at the end"),
-        ("torch20_after_oom", "no event was recorded, only the state at the end"),
+        ("rl_pools_state_only", "no allocation or free was recorded, only the state at the end"),
+        ("torch20_after_oom", "no allocation or free was recorded, only the state at the end"),
     ],
 )
 def test_a_state_without_a_trace_is_refused_in_one_line(name: str, why: str, shared) -> None:

@@ -7,12 +7,13 @@ import pytest
 
 import lifecycle_sim as ls
 from tests.cli_support import KIB, small_trace
+from tests.conftest import ROOT
 
 NAMES = (
-    "Attribution DeviceReplay DeviceTrace Events Finding InputError LifecycleError Lifetimes MissingExtraError OutputExistsError Peak "
-    "Program ScenarioError SnapshotError SteadyState Timeline Trace TraceFormatError TraceInvariantError UnitError UnsafePickleError "
-    "Verdict WhatIf Why attribute check figures load_scenario read_trace replay_all replay_device run run_scenario steady_state summarise "
-    "sweep_allocator verdict what_if_allocator why_out_of_memory write"
+    "Attribution DeviceReplay DeviceTrace Events Finding InputError LifecycleError Lifetimes MissingExtraError OpenLoop OutputExistsError "
+    "Peak Program ScenarioError SnapshotError SteadyState Timeline Trace TraceFormatError TraceInvariantError UnitError UnsafePickleError "
+    "Verdict WhatIf Why attribute check figures load_scenario open_loop read_trace replay_all replay_device run run_scenario steady_state "
+    "summarise sweep_allocator verdict what_if_allocator why_out_of_memory write"
 )
 
 
@@ -62,6 +63,30 @@ def test_notebooks_show_records_as_tables(record):
     assert html.startswith("<table><caption>")
     assert html.count("<tr>") == html.count("</tr>") > 0
     assert ("7,168 B" in html) or "steps" in html
+
+
+@pytest.mark.parametrize(
+    ("record", "says", "shown"),
+    [
+        (lambda trace, replayed: trace, "Trace(cuda-snapshot, measured", "2,988 events, requested bytes"),
+        (lambda trace, replayed: ls.verdict(replayed, 800 << 20), "Verdict(capacity=838860800", "(66 MiB) too much"),
+        (lambda trace, replayed: ls.open_loop(trace), "1,090 of 1,090 placements exact, 0 differences", "908,066,816 B (866 MiB)"),
+        (lambda trace, replayed: ls.what_if_allocator(replayed), "rows: 1, the first peaks at 908,066,816 B", "(866 MiB) reserved"),
+        (
+            lambda trace, replayed: ls.why_out_of_memory(replayed, capacity=800 << 20),
+            "event 2217 asked for 81,920,000 B, 124,382,208 B free in 19 pieces",
+            "would have met it",
+        ),
+        (lambda trace, replayed: ls.why_out_of_memory(replayed, capacity=80 << 30), "every request was met", "within 85,899,345,920 B"),
+    ],
+)
+def test_what_is_asked_about_a_recording_shows_itself_in_a_line_and_as_a_table(record, says, shown):
+    trace = ls.read_trace(ROOT / "scenarios" / "torch214_stub_train.pickle")
+    told = record(trace, ls.replay_device(trace))
+    assert says in repr(told)
+    assert len(repr(told)) < 250
+    assert told._repr_html_().startswith("<table><caption>")
+    assert shown in told._repr_html_()
 
 
 def test_notebook_tables_escape_what_a_recording_says():

@@ -370,6 +370,33 @@ def test_what_is_wrong_in_one_row_hides_nothing_about_other_names() -> None:
     assert "the storage is freed already" in found[0]
 
 
+def test_a_misspelt_rule_of_the_instant_hides_nothing_about_operators_and_says_nothing_of_an_order_that_it_decides() -> None:
+    operators = """
+same_instnt = "allocs-first"
+[[storage]]
+name = "a"
+size = "1 B"
+[[operator]]
+name = "p"
+duration = 1
+reads = ["b"]
+writes = ["a"]
+"""
+    assert [problem.split(": ", 1)[1] for problem in problems_of(operators)] == [
+        "same_instnt: unknown key; did you mean 'same_instant'?",
+        "'p' reads 'b', which is no storage",
+    ]
+    events = """
+same_instant = "allocs"
+event = [
+    { at = 0, alloc = "a", size = "1 B" },
+    { at = 0, free = "a" },
+]
+"""
+    (problem,) = problems_of(events)
+    assert "'allocs' is not one of frees-first, allocs-first" in problem
+
+
 def test_what_is_wrong_in_one_operator_hides_nothing_about_others() -> None:
     rows = [
         operator("f", reeds=["x"], writes=["y"]),

@@ -11,7 +11,7 @@ from lifecycle_sim.cli.progress import progress
 from lifecycle_sim.cli.source import open_trace
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.output.atomic import refuse_to_overwrite, write_atomically
-from lifecycle_sim.output.exports import encode_part, encoder_for
+from lifecycle_sim.output.exports import TABLES, encode_part, encoder_for
 from lifecycle_sim.output.printable import one_line
 
 Window = tuple[int | None, int | None]
@@ -38,6 +38,7 @@ def read_window(_ctx: click.Context, param: click.Parameter, given: str | None) 
 @output_options
 @click.option("--window", metavar="FIRST:STOP", callback=read_window, help="Only events from FIRST to before STOP of one device; from 0.")
 @click.option("--largest", metavar="N", type=click.IntRange(1), help="Only the N storages of each device with the most bytes.")
+@click.option("--table", type=click.Choice(TABLES), help="What a .parquet or .arrow file holds; by default events.")
 @parameter_option
 @device_option
 def command(
@@ -46,6 +47,7 @@ def command(
     force: bool,
     window: Window | None,
     largest: int | None,
+    table: str | None,
     parameters: dict[str, int],
     device: str | None,
 ) -> None:
@@ -56,6 +58,7 @@ def command(
     .npz     native numpy columns: compact, and the whole trace
     .csv     minimalloc instance: the lifetimes of one device, nothing else
     .pickle  CUDA memory snapshot: what torch.cuda._memory_viz and the viewer in a browser open
+    .parquet, .arrow  table of events, or of lifetimes with --table lifetimes, for pandas, polars, DuckDB (extra: arrow)
 
     What had to be left out or made up is said on standard error. A snapshot too large for the viewer opens as a window of it, or with
     its largest storages only.
@@ -64,9 +67,10 @@ def command(
     Example:
       lifecycle-sim convert snapshot.pickle -o trace.jsonl
       lifecycle-sim convert large.pickle -o small.pickle --largest 2000
+      lifecycle-sim convert snapshot.pickle -o storages.parquet --table lifetimes
     """
     try:
-        encode = encoder_for(output)
+        encode = encoder_for(output, table)
     except InputError as error:
         raise click.BadParameter(one_line(str(error)), param_hint="--output") from None
     refuse_to_overwrite(output, force)

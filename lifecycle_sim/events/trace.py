@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lifecycle_sim.display import Shown
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events.kinds import Basis, BlockState, Clock, Evidence
 from lifecycle_sim.events.stacks import NO_STACK, StackTable
@@ -223,7 +224,7 @@ class DeviceTrace:
 
 
 @dataclass(frozen=True)
-class Trace:
+class Trace(Shown):
     """The ordered record of lifecycle events, one :class:`DeviceTrace` for each device.
 
     Attributes:
@@ -260,6 +261,16 @@ class Trace:
     def __repr__(self) -> str:
         names = ", ".join(f"{d.device}: {len(d):,}" for d in self.devices)
         return f"Trace({self.format}, {self.evidence}, events {{{names}}})"
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what a notebook shows: what it was made from, each device, and each assumption."""
+        made = f"{self.format} of PyTorch {self.release}" if self.release else self.format
+        devices = [(each.device, f"{len(each):,} events, {each.basis} bytes") for each in self.devices]
+        return [
+            ("source", f"{made}, {self.evidence}"),
+            *devices,
+            *(("assumed", f"{each.count:,}: {each.text}") for each in self.assumptions),
+        ]
 
     @property
     def times_from_zero(self) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lifecycle_sim.display import Shown
 from lifecycle_sim.replay import DeviceReplay
+from lifecycle_sim.units import format_exact
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class LevelVerdict:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(Shown):
     """Whether a device's peaks fit into a capacity.
 
     Attributes:
@@ -35,6 +37,15 @@ class Verdict:
 
     capacity: int
     levels: tuple[LevelVerdict, ...]
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what a notebook shows: the answer, and each level against the capacity."""
+        answer = {True: "yes", False: "no", None: "cannot be told"}[self.fits]
+        levels = [
+            (level.level, f"{format_exact(level.size)}{f', {format_exact(level.overflow)} too much' if level.overflow else ''}")
+            for level in self.levels
+        ]
+        return [("fits", answer), ("capacity", format_exact(self.capacity)), *levels]
 
     @property
     def fits(self) -> bool | None:

@@ -11,18 +11,17 @@ decimal number may stand before a unit as well: ``"1.5 GiB"``.
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from lifecycle_sim.errors import InputError, ScenarioError
 from lifecycle_sim.events import Clock
+from lifecycle_sim.spelling import closest
 from lifecycle_sim.units import BYTE_UNITS, TIME_UNITS, parse_bytes, parse_duration
 
 LIMIT = 2**63
 LONGEST = 500
-MOST_WORDS = 500
 FUNCTIONS = ("min", "max", "ceildiv")
 TICK_UNITS = {"tick": 1, "ticks": 1}
 
@@ -33,15 +32,6 @@ _WITH_UNIT = re.compile(r"(.*(?:\s|[)0-9]))([A-Za-zµ]+)\s*", re.DOTALL)
 _WORD = re.compile(r"(?<![A-Za-z_])[A-Za-zµ]+(?![A-Za-z0-9_])")
 _GLUED_UNIT = re.compile(r"([0-9])([A-Za-zµ]+)")
 _BRACES = re.compile(r"\{([^{}]*)\}")
-
-
-def closest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word closest to *word*, or None when none is close or there are too many to compare them all."""
-    words = list(known)
-    if len(words) > MOST_WORDS:
-        return None
-    same = [candidate for candidate in words if candidate.lower() == word.lower()]
-    return next(iter(same or difflib.get_close_matches(word, words, n=1, cutoff=0.6)), None)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

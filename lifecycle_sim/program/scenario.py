@@ -31,6 +31,7 @@ from lifecycle_sim.program.graph import (
 )
 from lifecycle_sim.program.places import Lines, Place
 from lifecycle_sim.program.schema import Reader
+from lifecycle_sim.spelling import closest
 from lifecycle_sim.units import BYTE_UNITS, TIME_UNITS
 
 LOOP = "i"
@@ -90,6 +91,7 @@ def _program(text: str, source: str, given: Mapping[str, int]) -> Program:
     names = _parameters(reader, document.get("parameters", {}), given)
     settings = {key: reader.value(key, document[key], spec, Place(), names) for key, spec in schema.SETTINGS.items() if key in document}
     rows = {table: list(_rows(reader, document, table, names)) for table in schema.ROWS}
+    reader.incomplete |= bool(rows["event"]) and _rule_is_amiss(document, settings)
     storages = []
     for place, row in rows["storage"]:
         if "name" in row:
@@ -117,6 +119,12 @@ def _program(text: str, source: str, given: Mapping[str, int]) -> Program:
         found = sorted(dict.fromkeys(found), key=_line_number)
         raise ScenarioError([*_cause(text, source, given), *found] if len(found) > 1 else found)
     return program
+
+
+def _rule_is_amiss(document: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Whether ``same_instant`` is there, but misspelt or with no rule that is known."""
+    misspelt = any(closest(key, schema.TOP) == "same_instant" for key in document.keys() - set(schema.TOP))
+    return misspelt or ("same_instant" in settings and settings["same_instant"] is None)
 
 
 def _cause(text: str, source: str, given: Mapping[str, int]) -> Iterator[str]:

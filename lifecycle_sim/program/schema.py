@@ -10,9 +10,10 @@ from typing import Any
 
 from lifecycle_sim.errors import ScenarioError
 from lifecycle_sim.events import Category, Clock
-from lifecycle_sim.program.expressions import closest, did_you_mean, evaluate, evaluate_size, evaluate_time, fill
+from lifecycle_sim.program.expressions import did_you_mean, evaluate, evaluate_size, evaluate_time, fill
 from lifecycle_sim.program.graph import CapacityMode, InSteps, Lives, SameInstant
 from lifecycle_sim.program.places import Lines, Place
+from lifecycle_sim.spelling import closest
 
 Names = Mapping[str, int]
 
@@ -124,8 +125,24 @@ SETTINGS = {
     "horizon": Key(_time),
 }
 """The keys above all tables, beside ``capacity``, which is a size or a table."""
-HARMLESS = {"title", "device", "size", "category", "owner", "phase", "temporaries", "duration", "capacity", "mode", "horizon"}
-"""Keys whose value no other check rests on: with one of them amiss, what happens in the scenario can still be checked."""
+HARMLESS = {
+    "title",
+    "device",
+    "size",
+    "category",
+    "owner",
+    "phase",
+    "temporaries",
+    "duration",
+    "capacity",
+    "mode",
+    "horizon",
+    "same_instant",
+}
+"""Keys whose value no other check rests on: with one of them amiss, what happens in the scenario can still be checked.
+
+``same_instant`` is one of them for operators; the order of events at known times rests on it.
+"""
 TOP = (*SETTINGS, "capacity", "parameters", "steps", *ROWS)
 
 

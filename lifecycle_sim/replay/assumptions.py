@@ -63,7 +63,7 @@ def _missing_actions(recorded: DeviceTrace) -> list[Assumption]:
 def _losses(found: Lifetimes, gaps: tuple[Gap, ...]) -> list[Assumption]:
     told = []
     if gaps:
-        places = ", ".join(f"event {gap.position}" for gap in gaps[:3]) + (f" and {len(gaps) - 3} more" if len(gaps) > 3 else "")
+        places = ", ".join(f"event {gap.position:,}" for gap in gaps[:3]) + (f" and {len(gaps) - 3} more" if len(gaps) > 3 else "")
         text = f"the recording lost events; the fewest gaps that explain it lie before {places}; what lived and died inside one is not seen"
         told.append(Assumption("gap", len(gaps), text))
     for code, lost, text in (

@@ -65,8 +65,11 @@ def path_of(where: Where) -> str:
     return "".join(parts).removeprefix(".") or "document"
 
 
-class Problems:
-    """Collects what is wrong with a document, a line for each, and raises all of it at once."""
+class DocumentProblems:
+    """Collects what is wrong with a document, a line for each, and raises all of it at once.
+
+    A document is read to its end, so what is not listed is counted; :class:`~lifecycle_sim.sources.problems.Problems` stops reading.
+    """
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from lifecycle_sim.errors import InputError
+from lifecycle_sim.spelling import closest
 
 LIMIT = 20
 _LENGTH = 300
-_MANY_WORDS = 1000
 
 
 class TooManyProblems(Exception):  # noqa: N818 - a signal to stop reading, never seen by users
@@ -49,7 +48,7 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str | None = None) 
     If nothing is close, or the words are very many, return *otherwise*, or the list of *known* words.
     """
     known = sorted(known)
-    close = get_close_matches(word, known, n=1) if len(known) <= _MANY_WORDS else []
-    if close:
-        return f": did you mean {close[0]!r}?"
+    close = closest(word, known)
+    if close is not None:
+        return f": did you mean {close!r}?"
     return f": known are {', '.join(known)}" if otherwise is None else otherwise

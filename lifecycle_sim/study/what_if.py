@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from lifecycle_sim.display import Shown
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Assumption, Kind
 from lifecycle_sim.replay import DeviceReplay
@@ -26,6 +27,7 @@ from lifecycle_sim.replay.allocator.rounding import segment_size
 from lifecycle_sim.replay.allocator.settings import AllocatorSettings, parse_options
 from lifecycle_sim.study.executor import Executor, run_jobs
 from lifecycle_sim.study.what_if_assumptions import assumptions_of
+from lifecycle_sim.units import format_exact
 
 Start = Literal["empty", "rebuilt", "placed"]
 CapacitySource = Literal["given", "source", "out of memory"]
@@ -88,9 +90,15 @@ class WhatIfRow:
         """Whether every request was met within the capacity; None without one."""
         return None if self.capacity is None and self.outcome.failure is None else self.outcome.failure is None
 
+    def told(self) -> str:
+        """The outcome in one line."""
+        failure = self.outcome.failure
+        ending = "" if self.fits is None else ", fits" if failure is None else f", out of memory at event {failure.event:,}"
+        return f"peaks at {format_exact(self.outcome.peak_reserved)} reserved{ending}"
 
-@dataclass(frozen=True)
-class WhatIf:
+
+@dataclass(frozen=True, repr=False)
+class WhatIf(Shown):
     """The same requests under several settings.
 
     Attributes:
@@ -112,6 +120,17 @@ class WhatIf:
     placed: WhatIfRow | None
     recorded_peak: int | None
     assumptions: tuple[Assumption, ...]
+
+    def __repr__(self) -> str:
+        within = "no capacity" if self.capacity is None else f"capacity {self.capacity:,} B"
+        return f"WhatIf({self.device!r}, PyTorch {self.release}, {within}, rows: {len(self.rows)}, the first {self.rows[0].told()})"
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what a notebook shows: the device, each row, and each assumption."""
+        within = "" if self.capacity is None else f", {format_exact(self.capacity)}"
+        rows = [(row.name, row.told()) for row in self.rows]
+        assumed = [("assumed", f"{each.count:,}: {each.text}") for each in self.assumptions]
+        return [("device", f"{self.device}, PyTorch {self.release}{within}"), *rows, *assumed]
 
     @property
     def error(self) -> int | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lifecycle_sim.display import Shown
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Assumption, BlockState, Kind
 from lifecycle_sim.replay import DeviceReplay
@@ -18,6 +19,7 @@ from lifecycle_sim.replay.allocator.settings_text import options_text
 from lifecycle_sim.study.remedies import Remedy, remedies
 from lifecycle_sim.study.what_if import Job, Question, Start, ask, job_for, run_job, start_of
 from lifecycle_sim.study.what_if_assumptions import assumptions_of
+from lifecycle_sim.units import format_exact
 
 PIECES_KEPT = 10
 
@@ -45,9 +47,9 @@ class FreeBlocks:
     usable: bool
 
 
-@dataclass(frozen=True)
-class Why:
-    """Why a request failed.
+@dataclass(frozen=True, repr=False)
+class _Replayed(Shown):
+    """Under what the requests were made, and what came of them.
 
     Attributes:
         device: the device's name.
@@ -56,11 +58,7 @@ class Why:
         capacity: bytes that could be had from the device.
         capacity_from: what tells it.
         start: how the replay began.
-        outcome: what came of the recorded settings.
-        failure: the request that failed, and the levels then.
-        free: the free blocks that were left, by pool and stream, after everything whole was given back.
-        pieces: the largest of them all, in bytes, descending.
-        remedies: what would have helped, and what would not.
+        outcome: what came of the requests under the recorded settings.
         assumptions: what had to be assumed.
     """
 
@@ -71,11 +69,48 @@ class Why:
     capacity_from: str
     start: Start
     outcome: Outcome
+    assumptions: tuple[Assumption, ...]
+
+    def _shown(self, answer: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """What a notebook shows: the device, the *answer*, and what had to be assumed."""
+        assumed = [("assumed", f"{each.count:,}: {each.text}") for each in self.assumptions]
+        return [("device", f"{self.device}, PyTorch {self.release}"), *answer, *assumed]
+
+
+@dataclass(frozen=True, repr=False)
+class Why(_Replayed):
+    """Why a request failed.
+
+    Attributes:
+        failure: the request that failed, and the levels then.
+        free: the free blocks that were left, by pool and stream, after everything whole was given back.
+        pieces: the largest of them all, in bytes, descending.
+        remedies: what would have helped, and what would not.
+    """
+
     failure: Failure
     free: tuple[FreeBlocks, ...]
     pieces: tuple[int, ...]
     remedies: tuple[Remedy, ...]
-    assumptions: tuple[Assumption, ...]
+
+    def __repr__(self) -> str:
+        failed, helps = self.failure, sum(remedy.met for remedy in self.remedies)
+        return (
+            f"Why({self.device!r}, event {failed.event} asked for {failed.requested:,} B, "
+            f"{self.free_size:,} B free in {self.free_count} pieces, {failed.device_free:,} B left of {self.capacity:,} B, "
+            f"{helps} of {len(self.remedies)} remedies help)"
+        )
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what a notebook shows: what was asked for, what was free, and which remedies would have met it."""
+        failed, largest = self.failure, max(self.pieces, default=0)
+        answer = [
+            ("asked for", f"{format_exact(failed.requested)} at event {failed.event:,}"),
+            ("free", f"{format_exact(self.free_size)} in {self.free_count:,} pieces, the largest {format_exact(largest)}"),
+            ("left on device", f"{format_exact(failed.device_free)} of {format_exact(self.capacity)}"),
+            *((remedy.name, "would have met it" if remedy.met else "would not have met it") for remedy in self.remedies),
+        ]
+        return self._shown(answer)
 
     @property
     def free_size(self) -> int:
@@ -93,29 +128,18 @@ class Why:
         return self.free_size + self.failure.device_free >= self.failure.rounded
 
 
-@dataclass(frozen=True)
-class AllMet:
-    """Nothing failed.
+@dataclass(frozen=True, repr=False)
+class AllMet(_Replayed):
+    """Nothing failed."""
 
-    Attributes:
-        device: the device's name.
-        release: the PyTorch release that was modelled.
-        settings: the options string in force, empty for the defaults.
-        capacity: bytes that could be had from the device.
-        capacity_from: what tells it.
-        start: how the replay began.
-        outcome: what came of the requests.
-        assumptions: what had to be assumed.
-    """
+    def __repr__(self) -> str:
+        held = f"the reserved peak is {self.outcome.peak_reserved:,} B"
+        return f"AllMet({self.device!r}, every request was met within {self.capacity:,} B, {held})"
 
-    device: str
-    release: str
-    settings: str
-    capacity: int
-    capacity_from: str
-    start: Start
-    outcome: Outcome
-    assumptions: tuple[Assumption, ...]
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what a notebook shows: the capacity, and how much of it was held."""
+        held = format_exact(self.outcome.peak_reserved)
+        return self._shown([("every request met", f"within {format_exact(self.capacity)}"), ("reserved peak", held)])
 
 
 def why_out_of_memory(

@@ -16,7 +16,11 @@ FORMATS = {
     ".npz": "native numpy columns: compact, and the whole trace",
     ".csv": "minimalloc instance: the lifetimes of one device",
     ".pickle": "CUDA memory snapshot: what torch's viewer opens",
+    ".parquet": "Parquet table of events or of lifetimes",
+    ".arrow": "Arrow table of events or of lifetimes",
 }
+TABLES = ("events", "lifetimes")
+"""What a file in a format of tables can hold."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,11 @@ def write(
     force: bool = False,
     window: tuple[int | None, int | None] | None = None,
     largest: int | None = None,
+    table: str | None = None,
 ) -> tuple[str, ...]:
-    """Write *trace* to *path* in the format that its suffix names: ``.jsonl``, ``.npz``, ``.csv`` or ``.pickle``.
+    """Write *trace* to *path* in the format that its suffix names.
+
+    ``.jsonl``, ``.npz``, ``.csv`` and ``.pickle`` are traces; ``.parquet`` and ``.arrow`` are tables and need the extra ``arrow``.
 
     Args:
         trace: the trace.
@@ -47,15 +54,17 @@ def write(
         force: whether a file that exists may be replaced.
         window: the first event to write and the one to stop before, None for the ends of the record.
         largest: how many storages to write, those with the most bytes.
+        table: what a table holds: ``"events"`` (by default) or ``"lifetimes"``; None for the other formats.
 
     Returns:
         What was left out or had to be made up, a line each.
 
     Raises:
-        InputError: the suffix is not known, or the trace does not fit the format.
+        InputError: the suffix is not known, the trace does not fit the format, or *table* is asked of a format that holds none.
+        MissingExtraError: the format needs a package that is not installed.
         OutputExistsError: the file exists and *force* is false.
     """
-    encode = encoder_for(path)
+    encode = encoder_for(path, table)
     refuse_to_overwrite(path, force)
     export = encode_part(trace, encode, device, window, largest)
     write_atomically(path, export.data, force)
@@ -79,19 +88,31 @@ def encode_part(
     return Export(export.data, part.notes + export.notes)
 
 
-def encoder_for(path: str | os.PathLike[str]) -> Encoder:
+def encoder_for(path: str | os.PathLike[str], table: str | None = None) -> Encoder:
     """Return what encodes a trace, or one device of it, in the format that the suffix of *path* names.
 
     Raises:
-        InputError: the suffix is not known.
+        InputError: the suffix is not known, or *table* is asked of a format that holds none.
     """
     suffix = Path(path).suffix.lower()
-    if suffix not in _ENCODERS:
+    if suffix not in FORMATS:
         known = "; ".join(f"{name} ({text})" for name, text in FORMATS.items())
         raise InputError(
             f"{os.fspath(path)}: cannot write {'this suffix' if suffix else 'a name without a suffix'}: the suffixes known are {known}"
         )
+    if suffix in _TABLE_ENCODERS:
+        return _TABLE_ENCODERS[suffix](_known_table(table or TABLES[0]))
+    if table is not None:
+        raise InputError(
+            f"{os.fspath(path)}: only {' and '.join(_TABLE_ENCODERS)} files hold a table of {table}: choose one of them, or leave it out"
+        )
     return _ENCODERS[suffix]
+
+
+def _known_table(table: str) -> str:
+    if table not in TABLES:
+        raise InputError(f"a table of {table!r} cannot be written: choose {' or '.join(TABLES)}")
+    return table
 
 
 def _jsonl(trace: Trace, device: str | int | None) -> Export:
@@ -121,8 +142,21 @@ def _snapshot(trace: Trace, device: str | int | None) -> Export:
     return Export(written.data, written.notes)
 
 
+def _table(parquet: bool) -> Callable[[str], Encoder]:
+    def encoder_of(table: str) -> Encoder:
+        def encode(trace: Trace, device: str | int | None) -> Export:
+            from lifecycle_sim.output.exports.arrow import write_table
+
+            return Export(write_table(_part(trace, device), table, parquet))
+
+        return encode
+
+    return encoder_of
+
+
 def _part(trace: Trace, device: str | int | None) -> Trace:
     return trace if device is None else replace(trace, devices=(trace.device(device),))
 
 
 _ENCODERS: dict[str, Encoder] = {".jsonl": _jsonl, ".npz": _npz, ".csv": _minimalloc, ".pickle": _snapshot}
+_TABLE_ENCODERS: dict[str, Callable[[str], Encoder]] = {".parquet": _table(parquet=True), ".arrow": _table(parquet=False)}

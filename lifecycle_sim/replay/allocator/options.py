@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.replay.allocator.release import Behaviour, Release
 from lifecycle_sim.replay.allocator.rounding import DIVISION_ENTRIES, LARGE_SEGMENT
+from lifecycle_sim.spelling import closest
 
 MIB = 1 << 20
 Words = list[str]
@@ -43,8 +43,8 @@ def read_options(text: str, release: Release, large_segment: int = LARGE_SEGMENT
     for key, words in _pairs(text, problems):
         option = OPTIONS.get(key)
         if option is None:
-            close = get_close_matches(key, OPTIONS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"the keys are {', '.join(sorted(OPTIONS))}"
+            close = closest(key, OPTIONS)
+            hint = f"did you mean {close!r}?" if close else f"the keys are {', '.join(sorted(OPTIONS))}"
             problems.append(f"allocator option {key!r} is not known: {hint}")
         elif release < option.since:
             problems.append(f"allocator option {key!r} is not in PyTorch {release}: it came with {option.since}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lifecycle_sim.events import NO_STACK, Assumption, Frame, StackBuilder
-from lifecycle_sim.sources.document_problems import Problems, Where, describe, path_of, plain
+from lifecycle_sim.sources.document_problems import DocumentProblems, Where, describe, path_of, plain
 
 INT64_MAX = (1 << 63) - 1
 MOST_BYTES = 1 << 62
@@ -17,7 +17,7 @@ MOST_BYTES = 1 << 62
 class Context:
     """The state of reading one document. Objects are recognised by ``id``, so a context must not outlive its document."""
 
-    problems: Problems = field(default_factory=Problems)
+    problems: DocumentProblems = field(default_factory=DocumentProblems)
     stacks: StackBuilder = field(default_factory=StackBuilder)
     labels: dict[str, int] = field(default_factory=dict)
     pools: dict[tuple[int, int], int] = field(default_factory=lambda: {(0, 0): 0})

@@ -14,24 +14,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lifecycle_sim.display import Shown
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Assumption, DeviceTrace, Events, Kind, MemoryState, Trace
 from lifecycle_sim.events.trace import Int64
 from lifecycle_sim.replay.allocator.recording.beside import Beside
 from lifecycle_sim.replay.allocator.recording.calls import CHANGES
 from lifecycle_sim.replay.allocator.recording.chosen import RecordedSettings, loss_assumption, recorded_settings, tie_assumption
-from lifecycle_sim.replay.allocator.recording.comparison import DECISIONS, LOST, Difference, Score
+from lifecycle_sim.replay.allocator.recording.comparison import DECISIONS, LOST, PLACEMENT, Difference, Score
 from lifecycle_sim.replay.allocator.recording.layout import Layout, compare_layouts
 from lifecycle_sim.replay.allocator.recording.levels import slack_of
 from lifecycle_sim.replay.allocator.recording.rebuild import Rebuilt, open_sizes_assumption, rebuild
 from lifecycle_sim.replay.allocator.release import Release
 from lifecycle_sim.replay.allocator.statistics import Levels
+from lifecycle_sim.units import format_exact
 
 __all__ = ["DECISIONS", "OpenLoop", "open_loop", "replayable"]
 
 
-@dataclass(frozen=True, eq=False)
-class OpenLoop:
+@dataclass(frozen=True, eq=False, repr=False)
+class OpenLoop(Shown):
     """What came of replaying a recording.
 
     Attributes:
@@ -67,6 +69,30 @@ class OpenLoop:
     final: MemoryState
     layout: Layout | None
     assumptions: tuple[Assumption, ...]
+
+    def __repr__(self) -> str:
+        placed = self.scores[PLACEMENT]
+        return (
+            f"OpenLoop({self.device!r}, {self.compared:,} of {self.events:,} events, "
+            f"{placed.exact:,} of {placed.recorded:,} placements exact, "
+            f"{self.difference_count:,} differences, reserved error {self.reserved_error:,} B)"
+        )
+
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what a notebook shows: how many decisions are exact, the four levels, and each assumption."""
+        levels = (("requested", self.levels.requested), ("allocated", self.levels.allocated), ("active", self.levels.active))
+        return [
+            ("device", f"{self.device}, PyTorch {self.chosen.release}"),
+            ("reproduced exactly", "yes" if self.exact else "no"),
+            *(
+                (name, f"{score.exact:,} of {score.recorded:,} exact")
+                for name, score in self.scores.items()
+                if score.recorded or score.extra
+            ),
+            ("reserved error", format_exact(self.reserved_error)),
+            *((f"{name} peak", format_exact(int(level.max()))) for name, level in (*levels, ("reserved", self.levels.reserved))),
+            *(("assumed", f"{each.count:,}: {each.text}") for each in self.assumptions),
+        ]
 
     @property
     def exact(self) -> bool:
@@ -160,5 +186,5 @@ def _obstacle(recorded: DeviceTrace) -> str | None:
         return f"the record holds no segments, so where blocks lie cannot be told; {how}"
     if not np.isin(recorded.events.kind, (Kind.ALLOC, Kind.FREE, Kind.FREE_REQUESTED, Kind.FREE_COMPLETED, *CHANGES, Kind.OOM)).any():
         how = "call torch.cuda.memory._record_memory_history() before the run"
-        return f"no event was recorded, only the state at the end, so there is nothing to replay; {how}"
+        return f"no allocation or free was recorded, only the state at the end, so there is nothing to replay; {how}"
     return None
