@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import lifecycle_sim.output.figures as figures
     from lifecycle_sim.errors import (
+        CaptureError,
         InputError,
         LifecycleError,
         MissingExtraError,
@@ -40,12 +41,17 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay import replay as replay_device
     from lifecycle_sim.replay.attribution import Attribution, attribute
     from lifecycle_sim.replay.steady import SteadyState, steady_state
+    from lifecycle_sim.sources.capture import Capture, DeviceProfile, capture, capture_file
     from lifecycle_sim.sources.detect import read_trace
+    from lifecycle_sim.study.prediction import Prediction, predict
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Attribution",
+    "Capture",
+    "CaptureError",
+    "DeviceProfile",
     "DeviceReplay",
     "DeviceTrace",
     "Events",
@@ -56,6 +62,7 @@ __all__ = [
     "MissingExtraError",
     "OutputExistsError",
     "Peak",
+    "Prediction",
     "Program",
     "ScenarioError",
     "SnapshotError",
@@ -68,9 +75,12 @@ __all__ = [
     "UnsafePickleError",
     "Verdict",
     "attribute",
+    "capture",
+    "capture_file",
     "check",
     "figures",
     "load_scenario",
+    "predict",
     "read_trace",
     "replay_all",
     "replay_device",
@@ -83,7 +93,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "errors": "InputError LifecycleError MissingExtraError OutputExistsError ScenarioError SnapshotError TraceFormatError "
+    "errors": "CaptureError InputError LifecycleError MissingExtraError OutputExistsError ScenarioError SnapshotError TraceFormatError "
     "TraceInvariantError UnitError UnsafePickleError",
     "events": "DeviceTrace Events Trace",
     "events.check": "Finding check",
@@ -96,7 +106,9 @@ _HOMES = {
     "replay": "DeviceReplay Lifetimes Peak Timeline replay_all",
     "replay.attribution": "Attribution attribute",
     "replay.steady": "SteadyState steady_state",
+    "sources.capture": "Capture DeviceProfile capture capture_file",
     "sources.detect": "read_trace",
+    "study.prediction": "Prediction predict",
 }
 _HOME_OF = {name: (f"lifecycle_sim.{home}", name) for home, names in _HOMES.items() for name in names.split()}
 _HOME_OF["replay_device"] = ("lifecycle_sim.replay", "replay")  # ``lifecycle_sim.replay`` is the package

@@ -9,9 +9,9 @@ import lifecycle_sim as ls
 from tests.cli_support import KIB, small_trace
 
 NAMES = (
-    "Attribution DeviceReplay DeviceTrace Events Finding InputError LifecycleError Lifetimes MissingExtraError OutputExistsError Peak "
-    "Program ScenarioError SnapshotError SteadyState Timeline Trace TraceFormatError TraceInvariantError UnitError UnsafePickleError "
-    "Verdict attribute check figures load_scenario read_trace replay_all replay_device run run_scenario steady_state summarise verdict "
+    "Attribution Capture CaptureError DeviceProfile DeviceReplay DeviceTrace Events Finding InputError LifecycleError Lifetimes "
+    "MissingExtraError OutputExistsError Peak Prediction Program ScenarioError SnapshotError SteadyState Timeline Trace TraceFormatError TraceInvariantError UnitError UnsafePickleError "
+    "Verdict attribute capture capture_file check figures load_scenario predict read_trace replay_all replay_device run run_scenario steady_state summarise verdict "
     "write"
 )
 
