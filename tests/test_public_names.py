@@ -10,9 +10,9 @@ from tests.cli_support import KIB, small_trace
 
 NAMES = (
     "Attribution Capture CaptureError DeviceProfile DeviceReplay DeviceTrace Events Finding InputError LifecycleError Lifetimes "
-    "MissingExtraError OutputExistsError Peak Prediction Program ScenarioError SnapshotError SteadyState Timeline Trace TraceFormatError TraceInvariantError UnitError UnsafePickleError "
-    "Verdict attribute capture capture_file check figures load_scenario predict read_trace replay_all replay_device run run_scenario steady_state summarise verdict "
-    "write"
+    "MissingExtraError OutputExistsError Peak Prediction Program ScenarioError SnapshotError SteadyState Timeline Trace "
+    "TraceFormatError TraceInvariantError UnitError UnsafePickleError Verdict attribute capture capture_file check figures "
+    "load_scenario predict read_trace replay_all replay_device run run_scenario steady_state summarise verdict write"
 )
 
 
