@@ -23,6 +23,7 @@ COMMANDS = {
     "check": "Whether a recording contradicts itself, and what it lost.",
     "plot": "Draw a timeline, lifecycle chart, composition or size × span chart.",
     "convert": "Write a trace in another format.",
+    "capture": "What a training step would allocate on a card that is not there.",
 }
 
 

@@ -12,6 +12,7 @@ from pickle import PicklingError
 from typing import Any
 
 from lifecycle_sim.errors import CaptureError, InputError, LifecycleError, MissingExtraError
+from lifecycle_sim.sources.capture.named import chosen_terms, left_after
 from lifecycle_sim.sources.capture.plan import Plan, PlanFile, dtype_name
 from lifecycle_sim.sources.capture.profiles import DeviceProfile, find_profile
 from lifecycle_sim.sources.capture.record import Capture
@@ -73,7 +74,7 @@ def capture(
         dtype_name(autocast, "autocast"),
         warmup,
         steps,
-        terms,
+        chosen_terms(terms),
         scalar,
         selected,
         operators,
@@ -92,7 +93,7 @@ def capture_file(
     autocast: Any = None,
     warmup: int = 2,
     steps: int = 1,
-    terms: Collection[str] | None = None,
+    without: Collection[str] = (),
     workspace: int | None = None,
 ) -> Capture:
     """Capture what the Python file *path* defines, in a fresh process; this process neither runs the file nor imports torch.
@@ -106,8 +107,8 @@ def capture_file(
         autocast: see there.
         warmup: see there.
         steps: see there.
-        terms: see there.
-        workspace: see there.
+        without: names of kernel terms to leave out.
+        workspace: as for :func:`capture`.
 
     Raises:
         MissingExtraError: torch is not installed.
@@ -116,7 +117,7 @@ def capture_file(
     """
     profile = find_profile(device, workspace)
     low, kind = dtype_name(autocast, "autocast"), dtype_name(dtype, "dtype")
-    plan = Plan(_unset, _unset, None, None, profile, kind, low, warmup, steps, terms)
+    plan = Plan(_unset, _unset, None, None, profile, kind, low, warmup, steps, left_after(without))
     _need_torch()
     return _apart(PlanFile(path, function, dict(parameters or {}), plan), FRESH)
 

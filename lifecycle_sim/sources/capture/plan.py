@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lifecycle_sim.errors import CaptureError
+from lifecycle_sim.sources.capture.named import TERMS
 from lifecycle_sim.sources.capture.profiles import DeviceProfile
 
 CALLABLES = ("build_model", "make_batch", "make_optimizer", "step")
@@ -42,7 +43,7 @@ class Plan:
         autocast: name of the low type to run the default step's forward in, None for none.
         warmup: steps before the measured ones.
         steps: measured steps.
-        terms: names of the kernel terms that apply, None for all.
+        terms: names of the kernel terms that apply.
         scalar: what reading a floating-point number gives.
         selected: the share of elements that a mask selects.
         operators: whether to keep a row for each operator of the measured steps.
@@ -57,7 +58,7 @@ class Plan:
     autocast: str | None = None
     warmup: int = 2
     steps: int = 1
-    terms: Collection[str] | None = None
+    terms: Collection[str] = tuple(TERMS)
     scalar: float = 0.5
     selected: float = 1.0
     operators: bool = True
