@@ -108,7 +108,7 @@ def test_jobs_under_a_stub_driver_are_predicted_to_the_byte(shared: Path, name: 
         steps=len(truth),
         operators=False,
     )
-    predicted = ls.predict(captured.trace, capacity=80 * 2**30, release="2.14")
+    predicted = ls.predict(captured.trace, capacity=80 * 2**30)
     for found, recorded in zip(predicted.steps, truth, strict=True):
         assert {"peak": found.requested, "after": found.requested_after} == recorded["requested_bytes"]
         assert found.allocated == pytest.approx(recorded["allocated_bytes"]["peak"], rel=0.002)

@@ -15,6 +15,7 @@ from lifecycle_sim.output.summary import document
 from lifecycle_sim.output.summary_capture import capture_record
 from lifecycle_sim.replay import replay
 from lifecycle_sim.sources.capture.launch import capture_file
+from lifecycle_sim.sources.capture.plan import NEWEST
 from lifecycle_sim.study.prediction import predict
 
 
@@ -31,6 +32,7 @@ from lifecycle_sim.study.prediction import predict
 @click.option("--steps", type=click.IntRange(1), default=1, show_default=True, help="Measured steps.")
 @click.option("--without", multiple=True, metavar="TERM", help="Leave a kernel term out, such as reduce_scratch; repeatable.")
 @click.option("--workspace", metavar="SIZE", callback=read_size, help="Bytes of a cuBLAS workspace, in place of the card's own.")
+@click.option("--release", default=NEWEST, show_default=True, metavar="X.Y", help="The PyTorch release to predict.")
 @click.option("--capacity", metavar="SIZE", callback=read_size, help="Bytes of the card, in place of its own; exit code 1 if it runs out.")
 @click.option("--conf", default="", metavar="OPTIONS", help="Allocator options, as in PYTORCH_CUDA_ALLOC_CONF.")
 @json_option
@@ -50,6 +52,7 @@ def command(
     steps: int,
     without: tuple[str, ...],
     workspace: int | None,
+    release: str,
     capacity: int | None,
     conf: str,
     as_json: bool,
@@ -79,6 +82,7 @@ def command(
             steps=steps,
             without=without,
             workspace=workspace,
+            release=release,
         )
     trace = captured.trace
     with progress("predicting what the allocator makes of it"):

@@ -46,12 +46,11 @@ def perform(plan: Plan) -> Capture:
     recurrent = sum(isinstance(module, torch.nn.RNNBase) for module in model.modules())
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     to_fake(mode, model)
-    cuda, answers = Cuda(plan.profile), Answers(plan.scalar, plan.selected)
+    cuda, answers = Cuda(plan.profile, plan.release), Answers(plan.scalar, plan.selected)
     cuda.skipped["recurrent_layers"] = recurrent
-    tracker = Tracker(answers, lambda ledger, where: KernelTerms(ledger, where, plan.profile, plan.terms), cuda.run)
+    tracker = Tracker(answers, lambda ledger, where: KernelTerms(ledger, where, plan.profile, plan.terms), cuda.run, cuda.scalars_on_host)
     with mode, cuda.installed(), moves_left_out(), _collected_between_steps() as collect, tracker:
         _run(plan, model, tracker, collect)
-        tracker.identities.forget()
     return _capture(plan, model, tracker, cuda, answers, time.perf_counter() - began)
 
 
@@ -76,6 +75,7 @@ def _run(plan: Plan, model: Any, tracker: Tracker, collect: Callable[[], None]) 
         del batch
         collect()
         tracker.end_step(start)
+    tracker.identities.forget()  # what goes when this function ends is not the program's doing
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def _capture(plan: Plan, model: Any, tracker: Tracker, cuda: Cuda, answers: Answ
     trace = assemble(
         ledger,
         capacity=plan.profile.capacity,
-        release=".".join(str(torch.__version__).split(".")[:2]),
+        release=plan.release,
         settings={"capture": _header(plan, uses, upper, versions)},
         assumptions=[*answers.assumptions(), *cuda.assumptions(), *_without_value(uses)],
     )
@@ -169,6 +169,7 @@ def _header(plan: Plan, uses: tuple[TermUse, ...], upper: tuple[int, ...], versi
         "dtype": plan.dtype,
         "autocast": plan.autocast,
         "execution": "eager",
+        "release": plan.release,
         "switches": {
             "flash_attention": switches.cuda.flash_sdp_enabled(),
             "efficient_attention": switches.cuda.mem_efficient_sdp_enabled(),

@@ -24,11 +24,13 @@ from lifecycle_sim.sources.capture.profiles import DeviceProfile
 
 aten = torch.ops.aten
 CPU = torch.device("cpu")
-FUSED_NORM_SINCE = (2, 9)
+EFFICIENT = aten._scaled_dot_product_efficient_attention.default
+SEEDS_ON_DEVICE_SINCE = (2, 14)
+"""The release since which memory-efficient attention keeps its seed and offset on the device, without a graph capture too."""
 HALVES = (torch.float16, torch.bfloat16)
 COPY = aten._to_copy.default
-LOSSES = (aten.mse_loss.default, aten.smooth_l1_loss.default)
-"""Losses that reduce into the storage of what they reduce, and keep it."""
+LOSSES = {aten.mse_loss.default: 2, aten.smooth_l1_loss.default: 2, aten.binary_cross_entropy.default: 3}
+"""Losses that reduce into the storage of what they reduce, and keep it; with the place of their reduction (0 for none)."""
 WITH_FLOAT_STATISTICS = (aten.native_layer_norm.default,)
 
 
@@ -37,13 +39,17 @@ class Cuda:
 
     Args:
         profile: the card.
+        release: the PyTorch release whose rules hold, where releases differ.
 
     Attributes:
+        scalars_on_host: operators whose scalar outputs are on the host.
         skipped: how often what cannot be represented was left out, by name.
     """
 
-    def __init__(self, profile: DeviceProfile) -> None:
+    def __init__(self, profile: DeviceProfile, release: str) -> None:
         self._profile = profile
+        numbers = tuple(int(number) for number in release.split("."))
+        self.scalars_on_host = frozenset({EFFICIENT}) if numbers < SEEDS_ON_DEVICE_SINCE else frozenset()
         self.skipped: Counter[str] = Counter()
 
     @contextmanager
@@ -74,7 +80,7 @@ class Cuda:
             if func is COPY and _copies_nothing(args[0], kwargs):
                 return aten.alias.default(args[0])
         result = func(*args, **kwargs)
-        if func in LOSSES and (args[2] if len(args) > 2 else 1):
+        if func in LOSSES and (args[LOSSES[func]] if len(args) > LOSSES[func] else 1):
             return _in_storage_of(result, torch.broadcast_shapes(args[0].shape, args[1].shape))
         if func in WITH_FLOAT_STATISTICS and result[1].dtype in HALVES:
             return (result[0], result[1].float(), result[2].float())

@@ -245,9 +245,10 @@ class KernelTerms:
         own = self._sort(count, prod(length for length, index in zip(args[0].shape, args[1], strict=False) if index is not None))
         if not accumulates or not self._counted("index_put_sort", 4 * size + own):
             return
+        copies = self._copies(args[2])
         linear, first = self._take("index_put_sort", size, size)
         self._ledger.free(linear, self._where().phase)
-        self._give_back([first, *self._take("index_put_sort", size, size, size, own)])
+        self._give_back([*copies, first, *self._take("index_put_sort", size, size, size, own)])
 
     def _embedding(self, args: tuple[Any, ...], _backward: bool) -> Course:
         gradient, indices, rows = args[:3]
@@ -282,10 +283,12 @@ class KernelTerms:
         self._give_back(taken[::-1])
 
     def _flash_backward(self, args: tuple[Any, ...], _backward: bool) -> Course:
-        yield LAST
         query, key = args[1], args[2]
+        copies = self._copies(args[0].transpose(1, 2), args[4].transpose(1, 2))
+        yield LAST
         expanded = 0 if query.shape[1] == key.shape[1] else query.shape[1] * key.numel() // key.shape[1] * key.element_size()
         self._scratch("flash_backward", *kernels.flash_backward(query.shape), expanded, expanded)
+        self._give_back(copies[::-1])
 
     def _efficient_backward(self, args: tuple[Any, ...], _backward: bool) -> Course:
         yield LAST

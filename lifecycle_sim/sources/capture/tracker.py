@@ -6,7 +6,7 @@ but not there are assumed (:mod:`answers`), and what kernels take for themselves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import torch
@@ -29,8 +29,6 @@ DEVICE_QUERY = torch.ops.prim.device.default
 COMPOSITE = "CompositeImplicitAutograd"
 LIFTED = (aten.lift_fresh.default, aten.lift_fresh_copy.default)
 FACTORIES = (aten.zeros.default, aten.ones.default, aten.full.default, aten.empty.memory_format, aten.scalar_tensor.default)
-EFFICIENT = {aten._scaled_dot_product_efficient_attention.default: 5}
-"""Operators whose scalars are on the host where the argument at this place is 0."""
 MADE_IN_ORDER = {aten.native_dropout.default: (1, 0)}
 """The order in which a kernel makes its outputs, where it is not the order in which it returns them."""
 Run = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -43,12 +41,12 @@ class Tracker(TorchDispatchMode):
         answers: what to answer where values are needed; None on real tensors, which have them.
         terms: makes the kernel terms of a ledger; None for none.
         run: runs an operator, in place of calling it: where a device's operators differ from those of the tensors at hand.
-        operators: whether to keep a row for each operator (see :attr:`rows`).
+        scalars_on_host: operators whose scalar outputs are on the host.
 
     Attributes:
         ledger: the storages and their events.
         places: the place in the program.
-        rows: the operators, while :attr:`keeps_rows`.
+        rows: the operators that ran while ``keeps_rows`` was set.
     """
 
     def __init__(
@@ -56,6 +54,7 @@ class Tracker(TorchDispatchMode):
         answers: Answers | None = None,
         terms: Callable[[Ledger, Callable[[], Where]], KernelTerms] | None = None,
         run: Run | None = None,
+        scalars_on_host: Collection[Any] = (),
     ) -> None:
         super().__init__()
         self.ledger = Ledger()
@@ -66,6 +65,7 @@ class Tracker(TorchDispatchMode):
         self.rows: list[OperatorRow] = []
         self.keeps_rows = False
         self._run = run
+        self._scalars_on_host = scalars_on_host
         self._grad_hooks: list[Any] = []
         self._names: dict[int, str] = {}
         self._packing: Any = None
@@ -180,9 +180,8 @@ class Tracker(TorchDispatchMode):
         """Whether a scalar that *func* makes is on the host, where its bytes do not count."""
         if func in LIFTED:
             return True
-        if func in EFFICIENT:
-            place = EFFICIENT[func]
-            return len(args) <= place or not args[place]  # without dropout there is no seed on the device
+        if func in self._scalars_on_host:
+            return True
         if func in FACTORIES:
             return self.places.counts_on_host and self.places.now().phase is Phase.OPTIMIZER
         inputs = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
