@@ -1,7 +1,7 @@
 """A decoder language model with everything written by hand: attention, norms, rotary positions, and an AdamW that replaces its moments.
 
-Nothing is fused and every intermediate has a tensor of its own, so the peak is far above that of a library's kernels. A local name keeps its
-tensor until its function returns: names are a part of a program's memory.
+Nothing is fused and every intermediate has a tensor of its own, so the peak is far above that of a library's kernels. A local name keeps
+its tensor until its function returns: names are a part of a program's memory.
 
     lifecycle-sim capture scenarios/capture/reference.py:full --device rtx5090 --batch 4 --seq 256 --warmup 5 -o reference.jsonl
     lifecycle-sim capture scenarios/capture/reference.py:mixed --device rtx5090 --batch 4 --seq 512 --warmup 5 -o mixed.jsonl
