@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import lifecycle_sim.output.figures as figures
     from lifecycle_sim.errors import (
+        CaptureError,
         InputError,
         LifecycleError,
         MissingExtraError,
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.allocator.recording import OpenLoop, open_loop
     from lifecycle_sim.replay.attribution import Attribution, attribute
     from lifecycle_sim.replay.steady import SteadyState, steady_state
+    from lifecycle_sim.sources.capture import Capture, DeviceProfile, capture, capture_file
     from lifecycle_sim.sources.detect import read_trace
+    from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.sweep import sweep_allocator
     from lifecycle_sim.study.what_if import WhatIf, what_if_allocator
     from lifecycle_sim.study.why import Why, why_out_of_memory
@@ -49,6 +52,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Attribution",
+    "Capture",
+    "CaptureError",
+    "DeviceProfile",
     "DeviceReplay",
     "DeviceTrace",
     "Events",
@@ -60,6 +66,7 @@ __all__ = [
     "OpenLoop",
     "OutputExistsError",
     "Peak",
+    "Prediction",
     "Program",
     "ScenarioError",
     "SnapshotError",
@@ -74,10 +81,13 @@ __all__ = [
     "WhatIf",
     "Why",
     "attribute",
+    "capture",
+    "capture_file",
     "check",
     "figures",
     "load_scenario",
     "open_loop",
+    "predict",
     "read_trace",
     "replay_all",
     "replay_device",
@@ -93,7 +103,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "errors": "InputError LifecycleError MissingExtraError OutputExistsError ScenarioError SnapshotError TraceFormatError "
+    "errors": "CaptureError InputError LifecycleError MissingExtraError OutputExistsError ScenarioError SnapshotError TraceFormatError "
     "TraceInvariantError UnitError UnsafePickleError",
     "events": "DeviceTrace Events Finding Trace",
     "events.check": "check",
@@ -107,10 +117,12 @@ _HOMES = {
     "replay.allocator.recording": "OpenLoop open_loop",
     "replay.attribution": "Attribution attribute",
     "replay.steady": "SteadyState steady_state",
+    "sources.capture": "Capture DeviceProfile capture capture_file",
     "sources.detect": "read_trace",
     "study.sweep": "sweep_allocator",
     "study.what_if": "WhatIf what_if_allocator",
     "study.why": "Why why_out_of_memory",
+    "study.prediction": "Prediction predict",
 }
 _HOME_OF = {name: (f"lifecycle_sim.{home}", name) for home, names in _HOMES.items() for name in names.split()}
 

@@ -41,6 +41,10 @@ class ScenarioError(InputError):
     """A scenario with problems; all of them are listed, one line each."""
 
 
+class CaptureError(InputError):
+    """A step that could not be captured: its own code failed, or it does what a capture cannot represent."""
+
+
 class UnitError(InputError):
     """A size or duration without a unit, or with one that is not known."""
 

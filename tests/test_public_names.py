@@ -10,10 +10,11 @@ from tests.cli_support import KIB, small_trace
 from tests.conftest import ROOT
 
 NAMES = (
-    "Attribution DeviceReplay DeviceTrace Events Finding InputError LifecycleError Lifetimes MissingExtraError OpenLoop OutputExistsError "
-    "Peak Program ScenarioError SnapshotError SteadyState Timeline Trace TraceFormatError TraceInvariantError UnitError UnsafePickleError "
-    "Verdict WhatIf Why attribute check figures load_scenario open_loop read_trace replay_all replay_device run run_scenario steady_state "
-    "summarise sweep_allocator verdict what_if_allocator why_out_of_memory write"
+    "Attribution Capture CaptureError DeviceProfile DeviceReplay DeviceTrace Events Finding InputError LifecycleError Lifetimes "
+    "MissingExtraError OpenLoop OutputExistsError Peak Prediction Program ScenarioError SnapshotError SteadyState Timeline Trace "
+    "TraceFormatError TraceInvariantError UnitError UnsafePickleError Verdict WhatIf Why attribute capture capture_file check "
+    "figures load_scenario open_loop predict read_trace replay_all replay_device run run_scenario steady_state summarise "
+    "sweep_allocator verdict what_if_allocator why_out_of_memory write"
 )
 
 

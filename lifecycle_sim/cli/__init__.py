@@ -24,6 +24,7 @@ COMMANDS = {
     "allocator": "The caching allocator on its own beside a recording; the four levels; waste.",
     "plot": "Draw a timeline, lifecycle chart, composition or size × span chart.",
     "convert": "Write a trace in another format.",
+    "capture": "What a training step would allocate on a card that is not there.",
 }
 
 

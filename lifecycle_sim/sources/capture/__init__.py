@@ -1,0 +1,38 @@
+"""Captures steps of PyTorch models without a device, and tells what CUDA would allocate.
+
+A capture runs the user's own functions on fake tensors, in a process of its own, with CUDA's semantics installed, and follows every storage
+from its allocation to its death. torch is imported in that process only.
+
+============== =====================================================================================
+launch         ``capture`` and ``capture_file``: the way in, and the process of its own
+plan           what to capture: functions and settings, from Python or from a file
+perform        the capture itself, step by step
+building       the model on the meta device, then with fake tensors
+semantics      CUDA's operators, autocast, optimizers; with ``attention`` and ``autocast``
+tracker        the dispatch mode that sees every operator, on fake and on real tensors
+identity       storages: first seen, resized, died
+places         phases, modules and steps
+corrections    what autograd does differently while a mode is on
+answers        what is assumed where only values could tell
+terms          what kernels take for themselves; with ``reduction`` and the card's ``profiles``
+ledger         the record that all of this fills
+assemble       the Trace that is made of it
+============== =====================================================================================
+"""
+
+from lifecycle_sim.sources.capture.launch import capture, capture_file
+from lifecycle_sim.sources.capture.profiles import PROFILES, DeviceProfile, find_profile
+from lifecycle_sim.sources.capture.record import Capture, OperatorRow, ParameterRow, Term, TermUse
+
+__all__ = [
+    "PROFILES",
+    "Capture",
+    "DeviceProfile",
+    "OperatorRow",
+    "ParameterRow",
+    "Term",
+    "TermUse",
+    "capture",
+    "capture_file",
+    "find_profile",
+]

@@ -1,0 +1,67 @@
+"""What autograd does differently while a dispatch mode is on, set right.
+
+While any dispatch mode is active, autograd takes tensors for subclasses that may not be changed in place. So the engine adds gradients
+up out of place, and some backward formulas fill a copy of their zeros. On a device without a mode both happen in place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+ADD, ADD_IN_PLACE = aten.add.Tensor, aten.add_.Tensor
+IN_PLACE = {
+    aten.scatter_add.default: aten.scatter_add_.default,
+    aten.scatter.src: aten.scatter_.src,
+    aten.scatter.value: aten.scatter_.value,
+    aten.index_put.default: aten.index_put_.default,
+    aten.index_add.default: aten.index_add_.default,
+}
+FILLING_NODES = frozenset(
+    {
+        "GatherBackward0",
+        "IndexBackward0",
+        "IndexSelectBackward0",
+        "KthvalueBackward0",
+        "MaxBackward0",
+        "MedianBackward1",
+        "MinBackward0",
+        "ModeBackward0",
+        "NanmedianBackward1",
+        "SortBackward0",
+        "SortBackward1",
+        "TopkBackward0",
+    }
+)
+"""Backward nodes that fill zeros of their own."""
+
+OWNERS_OF_BUFFER, HOLDERS_OF_TENSOR = 2, 4
+"""A gradient that only the engine holds is referred to this often at most while the operator runs: more, and it adds out of place."""
+
+
+def in_backward(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return what runs instead of *func* in a backward pass without a mode: its variant in place, or *func* itself."""
+    if torch.is_grad_enabled() or (func is not ADD and func not in IN_PLACE):
+        return func
+    node = torch._C._current_autograd_node()
+    if node is None:
+        return func
+    if func is ADD:
+        return ADD_IN_PLACE if not kwargs and _is_accumulated(*args) else func
+    return IN_PLACE[func] if node.name() in FILLING_NODES else func
+
+
+def _is_accumulated(old: Any, new: Any) -> bool:
+    """Whether ``old + new`` is the engine's sum of two gradients, of which it alone holds the first."""
+    return (
+        isinstance(old, torch.Tensor)
+        and isinstance(new, torch.Tensor)
+        and old.shape == new.shape
+        and old.dtype == new.dtype
+        and torch._C._storage_Use_Count(old.untyped_storage()._cdata) <= OWNERS_OF_BUFFER
+        and old._use_count() <= HOLDERS_OF_TENSOR
+        and torch._prims_common.is_non_overlapping_and_dense_or_false(old)
+    )

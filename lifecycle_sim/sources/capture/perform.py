@@ -1,0 +1,223 @@
+"""Makes a capture, in the process that calls it: the one that may die."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from lifecycle_sim.errors import CaptureError
+from lifecycle_sim.events import Assumption
+from lifecycle_sim.sources.capture.answers import Answers
+from lifecycle_sim.sources.capture.assemble import assemble, upper_peaks
+from lifecycle_sim.sources.capture.building import build_on_meta, moves_left_out, to_fake
+from lifecycle_sim.sources.capture.plan import Plan
+from lifecycle_sim.sources.capture.record import Capture, ParameterRow, TermUse
+from lifecycle_sim.sources.capture.semantics import Cuda
+from lifecycle_sim.sources.capture.stepping import inference_step, training_step
+from lifecycle_sim.sources.capture.terms import KernelTerms
+from lifecycle_sim.sources.capture.tracker import Tracker
+
+OURS = Path(__file__).resolve().parents[2]
+TORCH = Path(torch.__file__).resolve().parent
+
+
+def perform(plan: Plan) -> Capture:
+    """Make the capture *plan* in this process, and return it.
+
+    Raises:
+        CaptureError: a function of the plan failed, or does what a capture cannot represent.
+    """
+    began = time.perf_counter()
+    torch.set_num_threads(1)
+    with stage("build_model"):
+        model = build_on_meta(plan.build_model, None if plan.dtype is None else getattr(torch, plan.dtype))
+    if not isinstance(model, torch.nn.Module):
+        raise CaptureError(f"build_model returned a {type(model).__name__}: return a torch.nn.Module")
+    recurrent = sum(isinstance(module, torch.nn.RNNBase) for module in model.modules())
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    to_fake(mode, model)
+    cuda, answers = Cuda(plan.profile, plan.release), Answers(plan.scalar, plan.selected)
+    cuda.skipped["recurrent_layers"] = recurrent
+    tracker = Tracker(answers, lambda ledger, where: KernelTerms(ledger, where, plan.profile, plan.terms), cuda.run, cuda.scalars_on_host)
+    with mode, cuda.installed(), moves_left_out(), _collected_between_steps() as collect, tracker:
+        _run(plan, model, tracker, collect)
+    return _capture(plan, model, tracker, cuda, answers, time.perf_counter() - began)
+
+
+def _run(plan: Plan, model: Any, tracker: Tracker, collect: Callable[[], None]) -> None:
+    tracker.watch_model(model)
+    optimizer = None
+    if plan.make_optimizer is not None:
+        with stage("make_optimizer"):
+            optimizer = plan.make_optimizer(model)
+    step = plan.step
+    if step is None:
+        low = None if plan.autocast is None else getattr(torch, plan.autocast)
+        step = partial(inference_step if optimizer is None else training_step, autocast=low)
+    for number in range(plan.warmup + plan.steps):
+        tracker.keeps_rows = plan.operators and number >= plan.warmup
+        start = tracker.begin_step()
+        with stage("make_batch"):
+            batch = plan.make_batch()
+        tracker.watch_inputs(batch)
+        with stage("step" if plan.step is not None else "the model's step"):
+            kept = step(model, optimizer, batch)  # as a variable of a training loop: it lives until the next step returns  # noqa: F841
+        del batch
+        collect()
+        tracker.end_step(start)
+    tracker.identities.forget()  # what goes when this function ends is not the program's doing
+
+
+@contextmanager
+def _collected_between_steps() -> Iterator[Callable[[], None]]:
+    """Let reference cycles go between steps and at no other time, so that the same step always gives the same trace."""
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield _collect
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _collect() -> None:
+    gc.collect()
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Turn what fails inside into one line: which function, what, and the user's own line."""
+    try:
+        yield
+    except CaptureError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if not _is_foreign(frame.filename)]
+        where = f" ({own[-1].filename}:{own[-1].lineno}, in {own[-1].name})" if own else ""
+        said = " ".join(str(error).split())
+        raise CaptureError(f"{name} failed with {type(error).__name__}{': ' if said else ''}{said[:500]}{where}") from error
+
+
+def _is_foreign(filename: str) -> bool:
+    path = Path(filename).resolve()
+    return filename.startswith("<") or OURS in path.parents or TORCH in path.parents
+
+
+def _capture(plan: Plan, model: Any, tracker: Tracker, cuda: Cuda, answers: Answers, seconds: float) -> Capture:
+    ledger, terms = tracker.ledger, tracker.terms
+    uses: tuple[TermUse, ...] = () if terms is None else terms.uses()
+    measured = ledger.steps[plan.warmup :]
+    upper = upper_peaks(ledger, measured, [] if terms is None else terms.intervals)
+    versions = {"torch": str(torch.__version__), "python": platform.python_version()}
+    trace = assemble(
+        ledger,
+        capacity=plan.profile.capacity,
+        release=plan.release,
+        settings={"capture": _header(plan, uses, upper, versions)},
+        assumptions=[*answers.assumptions(), *cuda.assumptions(), *_without_value(uses)],
+    )
+    saved = frozenset(number for number, storage in enumerate(ledger.storages) if storage.saved)
+    return Capture(
+        trace,
+        plan.profile,
+        plan.warmup,
+        uses,
+        parameter_rows(model),
+        tuple(tracker.rows),
+        saved,
+        upper,
+        seconds,
+        _most_memory(),
+        versions,
+    )
+
+
+def _without_value(uses: tuple[TermUse, ...]) -> list[Assumption]:
+    return [
+        Assumption(use.term.name, use.count, f"{use.term.rule}: counted as nothing; it may be up to this much at a time", use.term.upper)
+        for use in uses
+        if use.term.upper is not None and use.count
+    ]
+
+
+def _header(plan: Plan, uses: tuple[TermUse, ...], upper: tuple[int, ...], versions: dict[str, str]) -> dict[str, Any]:
+    profile, switches = plan.profile, torch.backends
+    return {
+        "versions": versions,
+        "device": {
+            "name": profile.name,
+            "architecture": profile.architecture,
+            "processors": profile.processors,
+            "threads": profile.threads,
+            "capacity": profile.capacity,
+            "cublas_workspace": profile.cublas_workspace,
+        },
+        "warmup": plan.warmup,
+        "steps": plan.steps,
+        "dtype": plan.dtype,
+        "autocast": plan.autocast,
+        "execution": "eager",
+        "release": plan.release,
+        "switches": {
+            "flash_attention": switches.cuda.flash_sdp_enabled(),
+            "efficient_attention": switches.cuda.mem_efficient_sdp_enabled(),
+            "math_attention": switches.cuda.math_sdp_enabled(),
+            "cudnn": switches.cudnn.enabled,
+        },
+        "answers": {"scalar": plan.scalar, "selected": plan.selected},
+        "terms": [
+            {
+                "name": use.term.name,
+                "rule": use.term.rule,
+                "source": use.term.source,
+                "count": use.count,
+                "most": use.most if use.term.upper is None else None,
+                "interval": None if use.term.upper is None else [0, use.term.upper],
+            }
+            for use in uses
+        ],
+        "upper_peaks": list(upper),
+    }
+
+
+def parameter_rows(model: Any) -> tuple[ParameterRow, ...]:
+    """Return the parameters and buffers of *model*, each once, in the order of their first names."""
+    names: dict[int, list[str]] = {}
+    found: dict[int, tuple[Any, bool]] = {}
+    for buffer, named in ((False, model.named_parameters), (True, model.named_buffers)):
+        for name, tensor in named(remove_duplicate=False):
+            names.setdefault(id(tensor), []).append(name)
+            found.setdefault(id(tensor), (tensor, buffer))
+    return tuple(
+        ParameterRow(
+            names[key][0],
+            tuple(names[key]),
+            tuple(tensor.shape),
+            str(tensor.dtype).removeprefix("torch."),
+            tensor.numel() * tensor.element_size(),
+            bool(tensor.requires_grad),
+            buffer,
+        )
+        for key, (tensor, buffer) in found.items()
+    )
+
+
+def _most_memory() -> int:
+    try:
+        import resource
+    except ImportError:
+        return 0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(most if platform.system() == "Darwin" else most * 1024)

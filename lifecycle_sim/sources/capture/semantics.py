@@ -1,0 +1,239 @@
+"""Makes fake tensors, which say they are on the CPU, behave as they would on CUDA, for as long as a block lasts.
+
+Operators are overridden at the dispatcher, not by a function mode, which backward passes and recomputation would not see.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim import optimizer as optimizers
+from torch.utils import _foreach_utils as foreach
+
+from lifecycle_sim.events import Assumption
+from lifecycle_sim.sources.capture import autocast
+from lifecycle_sim.sources.capture.attention import attention
+from lifecycle_sim.sources.capture.profiles import DeviceProfile
+
+aten = torch.ops.aten
+CPU = torch.device("cpu")
+EFFICIENT = aten._scaled_dot_product_efficient_attention.default
+SEEDS_ON_DEVICE_SINCE = (2, 14)
+"""The release since which memory-efficient attention keeps its seed and offset on the device, without a graph capture too."""
+HALVES = (torch.float16, torch.bfloat16)
+COPY = aten._to_copy.default
+LOSSES = {aten.mse_loss.default: 2, aten.smooth_l1_loss.default: 2, aten.binary_cross_entropy.default: 3}
+"""Losses that reduce into the storage of what they reduce, and keep it; with the place of their reduction (0 for none)."""
+WITH_FLOAT_STATISTICS = (aten.native_layer_norm.default,)
+
+
+class Cuda:
+    """CUDA's semantics for one card.
+
+    Args:
+        profile: the card.
+        release: the PyTorch release whose rules hold, where releases differ.
+
+    Attributes:
+        scalars_on_host: operators whose scalar outputs are on the host.
+        skipped: how often what cannot be represented was left out, by name.
+    """
+
+    def __init__(self, profile: DeviceProfile, release: str) -> None:
+        self._profile = profile
+        numbers = tuple(int(number) for number in release.split("."))
+        self.scalars_on_host = frozenset({EFFICIENT}) if numbers < SEEDS_ON_DEVICE_SINCE else frozenset()
+        self.skipped: Counter[str] = Counter()
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Let CUDA's semantics hold inside the block."""
+        with ExitStack() as undo, warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", message=".*overriding a previously registered kernel.*|.*Warning only once for all operators.*"
+            )
+            library = torch.library.Library("aten", "IMPL")
+            undo.callback(library._destroy)
+            self._operators(library)
+            casts = autocast.install(library)
+            self._autocast(undo, casts)
+            self._foreach(undo)
+            self._scaler(undo)
+            self._cuda_module(undo)
+            self._compile(undo)
+            undo.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
+            torch._C._set_mkldnn_enabled(False)
+            yield
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run *func* as on CUDA: ``device="cuda"`` is the device at hand, and statistics of norms are float32."""
+        device = kwargs.get("device")
+        if device is not None and device.type != "cpu" and device.type != "meta":
+            kwargs = {**kwargs, "device": CPU}
+            if func is COPY and _copies_nothing(args[0], kwargs):
+                return aten.alias.default(args[0])
+        result = func(*args, **kwargs)
+        if func in LOSSES and (args[LOSSES[func]] if len(args) > LOSSES[func] else 1):
+            return _in_storage_of(result, torch.broadcast_shapes(args[0].shape, args[1].shape))
+        if func in WITH_FLOAT_STATISTICS and result[1].dtype in HALVES:
+            return (result[0], result[1].float(), result[2].float())
+        return result
+
+    def assumptions(self) -> list[Assumption]:
+        """Return what was left out, each with how often."""
+        texts = {
+            "compile_skipped": "torch.compile was left out: the trace is that of eager execution, without fusion",
+            "recurrent_layers": "the model has recurrent layers (LSTM, GRU, RNN): on CUDA they run in cuDNN, whose buffers are not known; "
+            "plain cells were taken instead",
+            "gradients_finite": "GradScaler asked whether gradients are finite: they were taken to be",
+        }
+        return [Assumption(code, self.skipped[code], text) for code, text in texts.items() if self.skipped[code]]
+
+    def _operators(self, library: Any) -> None:
+        architecture = self._profile.architecture
+
+        def scaled_dot_product_attention(
+            query: Any,
+            key: Any,
+            value: Any,
+            attn_mask: Any = None,
+            dropout_p: float = 0.0,
+            is_causal: bool = False,
+            *,
+            scale: float | None = None,
+            enable_gqa: bool = False,
+        ) -> Any:
+            if isinstance(query, FakeTensor):
+                return attention(architecture, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+            operator = aten.scaled_dot_product_attention.default
+            return operator.decompose(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+
+        def dropout(tensor: Any, p: float, train: bool) -> Any:
+            if not train or p == 0 or tensor.numel() == 0:
+                return tensor
+            if isinstance(tensor, FakeTensor) and p < 1:
+                return torch.native_dropout(tensor, p, True)[0]
+            return aten.dropout.default.decompose(tensor, p, train)
+
+        def linear(tensor: Any, weight: Any, bias: Any = None) -> Any:
+            operator = aten.linear.default
+            if bias is None or not isinstance(weight, FakeTensor) or tensor.dim() == 2 or (tensor.dim() == 3 and tensor.is_contiguous()):
+                return operator.decompose(tensor, weight, bias)
+            return torch.matmul(tensor, weight.t()).add_(bias)
+
+        def only_fake(*_args: Any, **_kwargs: Any) -> Any:
+            raise RuntimeError("this operator has a kernel on CUDA only; it runs on fake tensors")
+
+        library.impl("scaled_dot_product_attention", scaled_dot_product_attention, "AutogradCPU")
+        library.impl("dropout", dropout, "AutogradCPU")
+        library.impl("linear", linear, "AutogradCPU")
+        for name in ("_fused_rms_norm", "_fused_rms_norm_backward"):
+            if hasattr(aten, name) and not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "CPU"):
+                library.impl(name, only_fake, "CPU")
+
+    def _autocast(self, undo: ExitStack, casts: autocast.Casts) -> None:
+        begin = torch.autocast.__init__
+
+        def init(mode: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None) -> None:
+            if device_type == "cuda":
+                device_type, dtype = "cpu", torch.float16 if dtype is None else dtype
+            begin(mode, device_type, dtype, enabled, cache_enabled)
+
+        clear = torch.clear_autocast_cache
+
+        def clear_autocast_cache() -> None:
+            casts.clear()
+            clear()
+
+        enabled, dtype_of = torch.is_autocast_enabled, torch.get_autocast_dtype
+        _replace(undo, torch.autocast, "__init__", init)
+        _replace(undo, torch, "clear_autocast_cache", clear_autocast_cache)
+        _replace(undo, torch, "is_autocast_enabled", lambda device_type="cuda": enabled(_here(device_type)))
+        _replace(undo, torch, "get_autocast_dtype", lambda device_type: dtype_of(_here(device_type)))
+        undo.callback(casts.clear)
+
+    def _foreach(self, undo: ExitStack) -> None:
+        """Let optimizers choose as for CUDA: one kernel for all parameters unless told otherwise."""
+        for module in (optimizers, foreach):
+            types = module._foreach_supported_types
+            types.append(FakeTensor)
+            undo.callback(types.remove, FakeTensor)
+        devices = foreach._get_foreach_kernels_supported_devices
+        for module in (optimizers, foreach):
+            _replace(undo, module, "_get_foreach_kernels_supported_devices", lambda: [*devices(), "cpu"])
+        for name, module in tuple(sys.modules.items()):
+            if name.startswith("torch.optim.") and hasattr(module, "_get_capturable_supported_devices"):
+                _replace(undo, module, "_get_capturable_supported_devices", _and_here(module._get_capturable_supported_devices))
+
+    def _scaler(self, undo: ExitStack) -> None:
+        scaler = torch.amp.GradScaler
+        begin = scaler.__init__
+
+        def init(self_: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
+            begin(self_, _here(device), *args, **kwargs)
+
+        def step(_scaler: Any, optimizer: Any, _state: Any, *args: Any, **kwargs: Any) -> Any:
+            self.skipped["gradients_finite"] += 1
+            return optimizer.step(*args, **kwargs)
+
+        _replace(undo, scaler, "__init__", init)
+        _replace(undo, scaler, "_maybe_opt_step", step)
+
+    def _cuda_module(self, undo: ExitStack) -> None:
+        """Let the calls of ``torch.cuda`` that ask for nothing but order or figures do nothing."""
+        profile = self._profile
+        quiet: dict[str, Callable[..., Any]] = dict.fromkeys(
+            ("synchronize", "empty_cache", "reset_peak_memory_stats", "reset_max_memory_allocated", "set_device", "manual_seed_all"),
+            lambda *_args, **_kwargs: None,
+        )
+        quiet |= dict.fromkeys(
+            ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "current_device"), lambda *_args: 0
+        )
+        quiet["get_device_capability"] = lambda *_args: divmod(profile.architecture, 10)
+        quiet["is_bf16_supported"] = lambda *_args: profile.architecture >= 80
+        for name, replacement in quiet.items():
+            _replace(undo, torch.cuda, name, replacement)
+        _replace(undo, torch.Tensor, "cuda", lambda tensor, *_args, **_kwargs: tensor)
+
+    def _compile(self, undo: ExitStack) -> None:
+        def compile_(model: Any = None, **_options: Any) -> Any:
+            if model is None:
+                return lambda function: compile_(function)
+            self.skipped["compile_skipped"] += 1
+            return model
+
+        def compile_module(_module: Any, *_args: Any, **_options: Any) -> None:
+            self.skipped["compile_skipped"] += 1
+
+        _replace(undo, torch, "compile", compile_)
+        _replace(undo, torch.nn.Module, "compile", compile_module)
+
+
+def _and_here(devices: Callable[..., list[str]]) -> Callable[..., list[str]]:
+    return lambda *args, **kwargs: [*devices(*args, **kwargs), "cpu"]
+
+
+def _here(device_type: str) -> str:
+    return "cpu" if str(device_type).partition(":")[0] == "cuda" else device_type
+
+
+def _copies_nothing(tensor: Any, kwargs: dict[str, Any]) -> bool:
+    dtype, layout = kwargs.get("dtype"), kwargs.get("memory_format")
+    return dtype in (None, tensor.dtype) and layout in (None, torch.preserve_format)
+
+
+def _in_storage_of(result: Any, shape: Any) -> Any:
+    """Return a tensor like the scalar *result* in a storage large enough for *shape*."""
+    return result.new_empty(shape).resize_(())
+
+
+def _replace(undo: ExitStack, owner: Any, name: str, replacement: Any) -> None:
+    undo.callback(setattr, owner, name, getattr(owner, name))
+    setattr(owner, name, replacement)
