@@ -4,6 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("lifecycle-sim", deadline=None)  # how long an example takes says more of the machine than of the code
+settings.load_profile("lifecycle-sim")
 
 ROOT = Path(__file__).resolve().parents[1]
 
