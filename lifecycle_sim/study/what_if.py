@@ -47,6 +47,7 @@ class Question:
         empty: whether the window begins on an empty device.
         recorded_peak: the peak of the recorded reserved bytes; None where none were recorded.
         replayed: what it was made from.
+        foreign: bytes that were there throughout and belong to no storage that the source names; they are never to be had.
     """
 
     device: str
@@ -60,6 +61,7 @@ class Question:
     empty: bool
     recorded_peak: int | None
     replayed: DeviceReplay
+    foreign: int
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,10 @@ class WhatIf:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One replay: requests, and all that decides what becomes of them. ``attempts`` is whether recorded failures are tried again."""
+    """One replay: requests, and all that decides what becomes of them.
+
+    ``attempts`` is whether recorded failures are tried again, ``foreign`` how many bytes of the capacity cannot be had.
+    """
 
     requests: Requests
     settings: AllocatorSettings
@@ -141,6 +146,7 @@ class Job:
     capacity: int | None
     beginning: Beginning | None
     attempts: bool
+    foreign: int = 0
 
 
 def what_if_allocator(
@@ -200,6 +206,7 @@ def ask(replayed: DeviceReplay, capacity: int | None = None, release: Release | 
         empty=empty,
         recorded_peak=None if replayed.reserved is None else replayed.reserved.peak_size,
         replayed=replayed,
+        foreign=max(replayed.unidentified, 0) if recorded.final is None else 0,
     )
 
 
@@ -234,12 +241,12 @@ def job_for(question: Question, settings: AllocatorSettings, capacity: int | Non
     beginning = question.beginning if settings == question.recorded and not placed else None
     if beginning is not None and room is not None and beginning.state.reserved > room:
         beginning = None
-    return Job(question.requests, settings, question.release, room, beginning, attempts=room is not None)
+    return Job(question.requests, settings, question.release, room, beginning, room is not None, question.foreign)
 
 
 def run_job(job: Job, until: int | None = None) -> tuple[Allocator, Progress]:
     """Carry out a replay, up to a request; return the allocator as it is then."""
-    device = Device(job.capacity)
+    device = Device(job.capacity, foreign=job.foreign)
     requests, beginning = job.requests, job.beginning
     if beginning is None:
         allocator, live, pending = Allocator(device, job.settings, job.release), None, None
