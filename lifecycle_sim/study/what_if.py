@@ -19,6 +19,7 @@ from lifecycle_sim.replay.allocator.beginning import Beginning, beginning_of
 from lifecycle_sim.replay.allocator.device import Device
 from lifecycle_sim.replay.allocator.model import Allocator
 from lifecycle_sim.replay.allocator.recording import rebuild, recorded_settings
+from lifecycle_sim.replay.allocator.recording.chosen import later_release
 from lifecycle_sim.replay.allocator.release import Release
 from lifecycle_sim.replay.allocator.requests import Requests, requests_of
 from lifecycle_sim.replay.allocator.rerun import Outcome, Progress, carry_out, outcome
@@ -188,6 +189,7 @@ def ask(replayed: DeviceReplay, capacity: int | None = None, release: Release | 
     if recorded.device in ("pinned", "cpu"):
         raise InputError(f"{recorded.device}: this memory does not come from the CUDA caching allocator, so its settings change nothing")
     chosen = recorded_settings(trace)
+    asked = chosen.release if release is None else Release.parse(release)
     settings = chosen.settings
     rebuilt = None if recorded.final is None else rebuild(recorded, settings, chosen.release, len(trace.pools))
     had = _told_by_failure(replayed, settings, event)
@@ -198,8 +200,8 @@ def ask(replayed: DeviceReplay, capacity: int | None = None, release: Release | 
         device=recorded.device,
         requests=requests,
         recorded=settings,
-        release=chosen.release if release is None else Release.parse(release),
-        chosen=() if release is not None else chosen.assumptions,
+        release=asked,
+        chosen=chosen.assumptions if release is None else later_release(asked),
         capacity=known,
         capacity_from=source,
         beginning=None if rebuilt is None or empty else beginning_of(requests, rebuilt.state, rebuilt.reservations),
