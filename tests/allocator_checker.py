@@ -6,8 +6,9 @@ Written from the meaning of the events alone. Block sizes are not in a trace, so
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import pairwise
 
-from lifecycle_sim.events import BlockState, Kind
+from lifecycle_sim.events import BlockState, Kind, MemoryState
 from lifecycle_sim.replay.allocator import Allocator, Release
 
 
@@ -102,13 +103,31 @@ def check_state(allocator: Allocator, in_use: dict[int, tuple[int, int, int, int
     state = allocator.state()
     segments, blocks = state.segments, state.blocks
     assert state.reserved == reserved == allocator.reserved
+    check_tiles(state)
     active = {}
-    at = -1
-    previous_free = False
-    end = 0
     split_bytes = 0
     for segment, address, size, requested, kind in zip(
         *(column.tolist() for column in (blocks.segment, blocks.address, blocks.size, blocks.requested, blocks.state)), strict=True
+    ):
+        if kind == BlockState.INACTIVE:
+            if size < segments.size[segment] and not segments.expandable[segment]:
+                split_bytes += size
+        else:
+            assert (kind == BlockState.PENDING_FREE) == (address in asked_back)
+            active[address] = (address + size, requested, int(segments.stream[segment]), int(segments.pool[segment]))
+    assert active == in_use
+    assert allocator.statistics()["inactive_split_bytes"].current == split_bytes
+    assert sum(allocator.largest_free().values(), 0) <= reserved
+
+
+def check_tiles(state: MemoryState) -> None:
+    """Check that blocks tile their segments, segments lie apart, and no two free neighbours are left unmerged."""
+    segments, blocks = state.segments, state.blocks
+    ends = dict(zip(segments.address.tolist(), (segments.address + segments.size).tolist(), strict=True))
+    at = end = -1
+    previous_free = False
+    for segment, address, size, kind in zip(
+        *(column.tolist() for column in (blocks.segment, blocks.address, blocks.size, blocks.state)), strict=True
     ):
         if segment != at:
             assert at < 0 or end == segments.address[at] + segments.size[at]
@@ -119,13 +138,8 @@ def check_state(allocator: Allocator, in_use: dict[int, tuple[int, int, int, int
         free = kind == BlockState.INACTIVE
         assert not (free and previous_free), "two free neighbours were not merged"
         previous_free = free
-        if free and size < segments.size[segment] and not segments.expandable[segment]:
-            split_bytes += size
-        if not free:
-            assert (kind == BlockState.PENDING_FREE) == (address in asked_back)
-            active[address] = (end, requested, int(segments.stream[segment]), int(segments.pool[segment]))
     if len(segments):
         assert end == segments.address[-1] + segments.size[-1]
-    assert active == in_use
-    assert allocator.statistics()["inactive_split_bytes"].current == split_bytes
-    assert sum(allocator.largest_free().values(), 0) <= reserved
+    starts = sorted(ends)
+    assert all(ends[low] <= high for low, high in pairwise(starts)), "segments overlap"
+    assert set(blocks.segment.tolist()) == set(range(len(segments))), "a segment without blocks"

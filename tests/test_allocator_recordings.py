@@ -8,6 +8,8 @@ import pytest
 from lifecycle_sim import read_trace
 from lifecycle_sim.events import DeviceTrace, Kind, MemoryState
 from lifecycle_sim.replay.allocator import Allocator, Device, settings_from_snapshot
+from lifecycle_sim.replay.allocator.recording import open_loop
+from tests.allocator_checker import check, check_tiles
 
 SHIPPED = Path(__file__).resolve().parents[1] / "scenarios"
 CAPACITY = 80 << 30
@@ -66,6 +68,23 @@ def test_a_whole_run_is_replayed_event_by_event(name: str) -> None:
         assert np.array_equal(getattr(events, column), getattr(recorded.events, column)), column
     assert recorded.final is not None
     assert same_state(allocator.state(), recorded.final)
+    check(allocator)
+
+
+@pytest.mark.parametrize("name", ["complete_small", "lm_medium_ctx128_train", "lm_medium_ctx512_train", "lm_train_midrun"])
+def test_blocks_tile_their_segments_at_any_event(name: str, shared: Path) -> None:
+    trace = read_trace(shared / "data" / "snapshots" / f"{name}.pickle")
+    told = open_loop(trace)
+    levels = told.levels
+    assert (levels.requested <= levels.active).all()
+    assert (levels.allocated <= levels.active).all()
+    assert (levels.active <= levels.reserved).all()
+    assert (levels.requested + levels.internal_waste + levels.external_waste == levels.reserved).all()
+    for event in np.linspace(0, told.events, 6, dtype=int).tolist():
+        state = open_loop(trace, stop=event).final
+        check_tiles(state)
+        assert (state.requested, state.allocated) == (levels.requested[event], levels.allocated[event])
+        assert (state.active, state.reserved) == (levels.active[event], levels.reserved[event])
 
 
 @pytest.mark.parametrize("name", STATES)

@@ -43,6 +43,24 @@ def test_the_exit_code_says_whether_anything_fits() -> None:
     assert "recorded at event 2,217: asked for 81,920,000 B (78.125 MiB)" in words(result)
 
 
+def test_a_whole_segment_is_more_than_what_was_asked_for() -> None:
+    result = asked(ROOT / "scenarios" / "mlp_step.toml", "--why", "--capacity", "1 MiB")
+    assert result.exit_code == 1
+    assert "asked for 262,144 B (256 KiB)" in words(result)
+    assert "The device had the bytes that were asked for, but not the segment." in words(result)
+
+
+def test_what_has_no_segments_is_sent_to_the_other_questions() -> None:
+    result = asked(ROOT / "scenarios" / "mlp_step.toml")
+    assert result.exit_code == 3
+    assert "--sweep" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_why_is_the_same_with_more_processes() -> None:
+    assert document(FAILED, "--why", "--workers", "2") == document(FAILED, "--why", "--workers", "1")
+
+
 def test_a_sweep_says_that_it_is_ranked() -> None:
     found = document(TRAIN, "--sweep")["devices"][0]["what_if"]
     assert found["ranked"] is True

@@ -91,6 +91,21 @@ def test_a_map_of_another_event_takes_the_state_from_its_caller() -> None:
         address_map(replayed, by="size")
 
 
+@pytest.mark.parametrize("kind", ["levels", "address-map", "address-time"])
+def test_figures_name_the_file_below_the_headline(kind: str, tmp_path: Path) -> None:
+    source = ROOT / "scenarios" / "torch214_stub_small.pickle"
+    drawn = CliRunner().invoke(main, ["plot", str(source), "--kind", kind, "-o", str(tmp_path / "figure.svg")])
+    assert drawn.exit_code == 0
+    assert "<!-- torch214_stub_small.pickle · cuda-snapshot" in (tmp_path / "figure.svg").read_text(encoding="utf-8")
+
+
+def test_a_state_has_no_peak_in_a_figure_of_addresses(shared: Path) -> None:
+    state = replay_device(read_trace(shared / "data" / "snapshots" / "rl_pools_state_only.pickle"))
+    legend = address_time(state).get_legend()
+    assert legend is not None
+    assert legend.get_title().get_text() == "at the snapshot, by owner"
+
+
 def test_no_segments_no_map() -> None:
     replayed = replay_device(run_scenario(ROOT / "scenarios" / "ledger.toml"))
     for draw in (address_map, address_time):

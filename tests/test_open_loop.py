@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from lifecycle_sim import InputError, read_trace
 from lifecycle_sim.events import Basis, BlockState, Clock, DeviceTrace, Events, Evidence, Kind, MemoryState, Trace
+from lifecycle_sim.replay import replay_device
 from lifecycle_sim.replay.allocator import Allocator, AllocatorSettings, Device, NextAddress, Release
 from lifecycle_sim.replay.allocator.recording import OpenLoop, open_loop
 from lifecycle_sim.replay.allocator.recording import beside as beside_module
 from lifecycle_sim.replay.allocator.recording.calls import Change
 from lifecycle_sim.replay.allocator.recording.comparison import Tally
 from lifecycle_sim.replay.allocator.waste import waste
+from lifecycle_sim.study.what_if import what_if_allocator
 from tests.conftest import ROOT
 from tests.ghost_traces import trace_of
 from tests.test_allocator_ghost import RECORDINGS
@@ -393,6 +395,14 @@ def test_one_of_several_devices_must_be_chosen() -> None:
     with pytest.raises(InputError, match="choose one of cuda:0, cuda:1"):
         open_loop(two)
     assert open_loop(two, 1).exact
+
+
+def test_a_release_that_is_not_known_yet_is_said() -> None:
+    trace = shipped("torch214_stub_small")
+    for assumptions in (open_loop(trace, release="9.9").assumptions, what_if_allocator(replay_device(trace), release="9.9").assumptions):
+        assert [each.text for each in assumptions if each.code == "release_later"] == [
+            "the rules of PyTorch 9.9 are not known: those of 2.14 are taken"
+        ]
 
 
 def test_release_and_settings_come_from_the_file_or_are_given() -> None:

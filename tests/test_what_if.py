@@ -92,6 +92,19 @@ def test_the_source_may_state_the_capacity() -> None:
     assert (found.capacity, found.capacity_from, found.rows[0].fits) == (40 * MIB, "source", True)
 
 
+#   20 of the 64 belong to nobody that is named:      [? 20][a 12]|[b 12]|[c 24]|  68: c does not fit, and would if they were not there
+def test_bytes_of_nobody_come_off_the_capacity() -> None:
+    known = program(("+", 1, 12), ("+", 2, 12), ("+", 3, 24)).trace
+    trace = replace(known, devices=(replace(known.devices[0], start=20 * MIB),))
+    found = what_if_allocator(replay_device(trace), capacity=64 * MIB)
+    failure = found.rows[0].outcome.failure
+    assert failure is not None
+    assert (failure.event, failure.reserved, failure.device_free) == (2, 24 * MIB, 20 * MIB)
+    assert [each.size for each in found.assumptions if "come off the capacity" in each.text] == [20 * MIB]
+    assert what_if_allocator(replay_device(trace), capacity=68 * MIB).rows[0].fits
+    assert what_if_allocator(replay_device(known), capacity=64 * MIB).rows[0].fits
+
+
 #   a's free waits for another stream from event 1 to event 3, so that b cannot have its block
 #   + a   [a 12]|        r a   [a…12]|        + b   [a…12]|[b 12]|        c a   (  12)|[b 12]|
 def test_a_late_free_keeps_its_block_until_it_completed() -> None:

@@ -7,6 +7,7 @@ them is what the compiled allocator itself did when the same programs were run a
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from lifecycle_sim import read_trace
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.replay import replay_device
 from lifecycle_sim.study.remedies import Remedy
+from lifecycle_sim.study.what_if import Job, run_job
 from lifecycle_sim.study.why import AllMet, Why, why_out_of_memory
 from tests.test_what_if import MIB, ROOT, TRAIN, program
 
@@ -50,6 +52,19 @@ def test_enough_was_free_but_not_in_one_piece() -> None:
     assert (less.met, less.size, less.total) == (True, 5 * MIB, 5 * MIB)
     assert (more.met, more.fits, more.size, more.total) == (True, True, 10 * MIB, 30 * MIB)
     assert not any(remedies[name].met for name in ("empty_cache() just before", "expandable_segments:True", "max_split_size_mb:64"))
+
+
+def test_what_a_failure_lacked_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    capacities: list[int | None] = []
+
+    def counted(job: Job, until: int | None = None) -> Any:
+        capacities.append(job.capacity)
+        return run_job(job, until)
+
+    monkeypatch.setattr("lifecycle_sim.study.remedies.run_job", counted)
+    found = failed(why_out_of_memory(program(*FRAGMENTED), capacity=20 * MIB))
+    assert by_name(found)["more of the device (a smaller headroom)"].total == 30 * MIB
+    assert [each // MIB for each in capacities if each is not None and each != 20 * MIB] == [30, 28, 30]
 
 
 #   cached segments of 12, one between them in use       flushing gives both back: no failure at all

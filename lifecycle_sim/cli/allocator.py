@@ -66,7 +66,7 @@ def command(
     check_question(settings, sweep, capacity, why, event, at)
     trace = open_trace(source, parameters)
     if why:
-        devices = why_answers(trace, device, event, capacity, release)
+        devices = why_answers(trace, device, event, capacity, release, workers)
         fits: bool | None = all(each["why"]["fits"] for each in devices)
     elif settings or sweep or capacity is not None:
         devices = what_if_answers(trace, device, settings, sweep, capacity, release, workers)

@@ -27,7 +27,7 @@ SWEEP_HELP = "What if: try the usual settings and rank them."
 CAPACITY_HELP = 'What if the device had this many bytes, such as "24 GiB".'
 WHY_HELP = "Why memory ran out, or would with --capacity, and what would have made it fit."
 EVENT_HELP = "With --why: which out-of-memory event of the recording; by default the first."
-WORKERS_HELP = "With --set or --sweep: processes to spread the replays over; by default as many as are worth it."
+WORKERS_HELP = "With --set, --sweep or --why: processes to spread the replays over; by default as many as are worth it."
 NOT_SIMULATED = ("pinned", "cpu")
 
 
@@ -82,15 +82,16 @@ def what_if_answers(
         return [_head(each) | {"what_if": what_if_record(ask(each), sweep)} for each in chosen]
 
 
-def why_answers(trace: Trace, device: str | None, event: int | None, capacity: int | None, release: str | None) -> list[Record]:
+def why_answers(
+    trace: Trace, device: str | None, event: int | None, capacity: int | None, release: str | None, workers: int | None
+) -> list[Record]:
     """Explain the failures of each device."""
     chosen = _simulated(trace, device)
     if event is not None:
         the_only(chosen, "--event")
     with progress("replaying what would have helped"):
-        return [
-            _head(each) | {"why": why_record(why_out_of_memory(each, event=event, capacity=capacity, release=release))} for each in chosen
-        ]
+        found = [why_out_of_memory(each, event=event, capacity=capacity, release=release, workers=workers) for each in chosen]
+        return [_head(each) | {"why": why_record(why)} for each, why in zip(chosen, found, strict=True)]
 
 
 def _head(replayed: DeviceReplay) -> Record:

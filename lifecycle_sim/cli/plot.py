@@ -125,15 +125,15 @@ def draw(
     elif kind == "levels":
         loop = open_loop(replayed.trace, replayed.device)
         tell_differences(replayed, loop.difference_count)
-        axes = figures.levels(replayed, loop.levels, capacity)
+        axes = figures.levels(replayed, loop.levels, capacity, title=title)
     elif kind == "address-map":
         held = None if at is None else moment(replayed, at)
         if held is not None:
             tell_differences(replayed, held.differences)
         state = None if held is None else held.state
-        axes = figures.address_map(replayed, state, at, by=BY_STATE if by is None else by)
+        axes = figures.address_map(replayed, state, at, by=BY_STATE if by is None else by, title=title)
     else:
-        axes = figures.address_time(replayed, by=grouping)
+        axes = figures.address_time(replayed, by=grouping, title=title)
     figures.save(axes, output, force)
 
 

@@ -48,9 +48,12 @@ def story(found: Record) -> str:
             else ", none of them on its stream and in its pool"
         )
     left = f"the device had {format_bytes(failure['device_free'])} left of {format_bytes(found['capacity'])}"
-    kind = (
-        "There was enough in all, but not in one piece." if free["enough_in_all"] else "There was not enough in all, whatever the pieces."
-    )
+    if not free["enough_in_all"]:
+        kind = "There was not enough in all, whatever the pieces."
+    elif failure["device_free"] >= failure["rounded"]:
+        kind = "The device had the bytes that were asked for, but not the segment."
+    else:
+        kind = "There was enough in all, but not in one piece."
     helped = [each for each in found["remedies"] if each["fits"] and each["means"] in ("settings", "flush")]
     control = [each for each in found["remedies"] if each["means"] == "start" and each["fits"]]
     met = [each for each in found["remedies"] if each["met"] and not each["fits"] and each["means"] in ("settings", "flush")]

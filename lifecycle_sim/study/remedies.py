@@ -15,6 +15,7 @@ from lifecycle_sim.replay.allocator.requests import Action
 from lifecycle_sim.replay.allocator.rerun import Failure, ask_once
 from lifecycle_sim.replay.allocator.rounding import MIN_BLOCK, SMALL_REQUEST
 from lifecycle_sim.replay.allocator.settings import AllocatorSettings
+from lifecycle_sim.study.executor import Executor, run_jobs
 from lifecycle_sim.study.what_if import Job, Question, run_job
 
 MIB = 1 << 20
@@ -48,7 +49,19 @@ class Remedy:
     failure: Failure | None = None
 
 
-def remedies(question: Question, job: Job, failure: Failure, allocator: Allocator) -> tuple[Remedy, ...]:
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """A replay of the whole recording with a remedy; it is past the request that failed if it fails later than request *at*, or not."""
+
+    means: Means
+    name: str
+    job: Job
+    at: int
+
+
+def remedies(
+    question: Question, job: Job, failure: Failure, allocator: Allocator, workers: int | None = 1, executor: Executor | None = None
+) -> tuple[Remedy, ...]:
     """Return what was tried against a failure.
 
     Args:
@@ -56,48 +69,53 @@ def remedies(question: Question, job: Job, failure: Failure, allocator: Allocato
         job: the replay in which it failed.
         failure: where.
         allocator: as it was after the failure; it is changed.
+        workers: processes to spread the replays over; see :func:`~lifecycle_sim.study.executor.run_jobs`.
+        executor: what to spread them with instead.
     """
+    trials = [_flush(job, failure), *_control(job, failure), *_other_settings(question, job, failure)]
+    jobs = [each.job for each in trials]
+    came = run_jobs(_failure_of, jobs, len(job.requests) * len(jobs), workers, executor)
     return (
-        _flush(job, failure),
-        *_control(job, failure),
-        *_other_settings(question, job, failure),
+        *(_remedy(trial, failed) for trial, failed in zip(trials, came, strict=True)),
         *_more_capacity(job, failure),
         *_smaller_request(job, failure, allocator),
     )
 
 
-def _tried(job: Job, failure: Failure, means: Means, name: str, **figures: int | None) -> Remedy:
-    """Replay a job; tell whether it gets past the request that failed, and to the end."""
-    came = run_job(job)[1].failure
-    met = came is None or came.request > failure.request
-    return Remedy(means, name, met, came is None, failure=came, **figures)
+def _failure_of(job: Job) -> Failure | None:
+    return run_job(job)[1].failure
 
 
-def _flush(job: Job, failure: Failure) -> Remedy:
+def _remedy(trial: _Trial, came: Failure | None, size: int | None = None, total: int | None = None) -> Remedy:
+    met = came is None or came.request > trial.at
+    return Remedy(trial.means, trial.name, met, came is None, size, total, came)
+
+
+def _flush(job: Job, failure: Failure) -> _Trial:
     """``empty_cache()`` just before the request."""
     at, requests = failure.request, job.requests
     added = {"action": int(Action.FLUSH), "storage": -1, "size": 0, "stream": 0, "pool": 0, "event": failure.event}
     columns: dict[str, Any] = {name: np.insert(getattr(requests, name), at, value) for name, value in added.items()}
-    later = replace(failure, request=at + 1)
-    return _tried(replace(job, requests=replace(requests, **columns)), later, "flush", "empty_cache() just before")
+    return _Trial("flush", "empty_cache() just before", replace(job, requests=replace(requests, **columns)), at + 1)
 
 
-def _other_settings(question: Question, job: Job, failure: Failure) -> list[Remedy]:
+def _other_settings(question: Question, job: Job, failure: Failure) -> list[_Trial]:
     """Expandable segments or none, and other split limits, on top of what was in force."""
     now = question.recorded
     limits = [limit * MIB for limit in SPLIT_LIMITS if limit * MIB >= now.large_segment_size and limit * MIB != now.max_split_size]
     others = [replace(now, expandable_segments=not now.expandable_segments)]
     others += [replace(now, max_split_size=limit) for limit in ([None] if now.max_split_size is not None else []) + limits]
     return [
-        _tried(replace(job, settings=settings, beginning=None), failure, "settings", _changed(now, settings))
+        _Trial("settings", _changed(now, settings), replace(job, settings=settings, beginning=None), failure.request)
         for settings in others
         if not settings.expandable_segments or question.release >= Release(2, 1)
     ]
 
 
-def _control(job: Job, failure: Failure) -> list[Remedy]:
+def _control(job: Job, failure: Failure) -> list[_Trial]:
     """The recorded settings, begun as the other settings must begin: what they do better than this is theirs."""
-    return [] if job.beginning is None else [_tried(replace(job, beginning=None), failure, "start", "the recorded settings, begun placed")]
+    name = "the recorded settings, begun placed"
+    return [] if job.beginning is None else [_Trial("start", name, replace(job, beginning=None), failure.request)]
 
 
 def _changed(now: AllocatorSettings, then: AllocatorSettings) -> str:
@@ -109,35 +127,57 @@ def _changed(now: AllocatorSettings, then: AllocatorSettings) -> str:
 
 def _more_capacity(job: Job, failure: Failure) -> list[Remedy]:
     """The least capacity with which the request is met, and that with which all are."""
-    found: list[Remedy] = []
-    for name, enough in (
-        ("more of the device (a smaller headroom)", lambda came: came is None or came.request > failure.request),
-        ("more of the device, for all that follows too", lambda came: came is None),
-    ):
-        capacity = _least_capacity(job, enough)
-        if capacity is not None and not (found and found[0].total == capacity):
-            found.append(
-                _tried(replace(job, capacity=capacity), failure, "capacity", name, size=capacity - (job.capacity or 0), total=capacity)
-            )
+    at = failure.request
+    met = _least_capacity(job, failure, lambda came: came is None or came.request > at, at + 1)
+    if met is None:
+        return []
+    found = [_larger(job, failure, met, "more of the device (a smaller headroom)")]
+    if (then := found[0].failure) is not None:
+        fits = _least_capacity(replace(job, capacity=met), then, lambda came: came is None)
+        if fits is not None:
+            found.append(_larger(job, failure, fits, "more of the device, for all that follows too"))
     return found
 
 
-def _least_capacity(job: Job, enough: Callable[[Failure | None], bool]) -> int | None:
-    """The least multiple of the device's granularity with which a replay is good *enough* while it is not with one unit less."""
+def _larger(job: Job, failure: Failure, capacity: int, name: str) -> Remedy:
+    trial = _Trial("capacity", name, replace(job, capacity=capacity), failure.request)
+    return _remedy(trial, _failure_of(trial.job), capacity - (job.capacity or 0), capacity)
 
-    def good(units: int) -> bool:
-        return enough(run_job(replace(job, capacity=units * GRANULARITY))[1].failure)
 
-    low = (job.capacity or 0) // GRANULARITY
-    step = 1
-    while not good(low + step):
+def _least_capacity(job: Job, failure: Failure, enough: Callable[[Failure | None], bool], until: int | None = None) -> int | None:
+    """A multiple of the device's granularity with which a replay is good *enough*, and with one unit less is not.
+
+    Every failure tells what it lacked, which is most often the answer: it is tried, and one unit less. Else they are bisected between.
+
+    Args:
+        job: a replay that is not good enough.
+        failure: how it fails.
+        enough: what is.
+        until: the request before which that is decided; by default the end.
+    """
+
+    def replayed(units: int) -> Failure | None:
+        return run_job(replace(job, capacity=units * GRANULARITY), until)[1].failure
+
+    low, step = (job.capacity or 0) // GRANULARITY, 1
+    came: Failure | None = failure
+    while True:
+        lacked = 0 if came is None else -(-(came.segment - came.device_free) // GRANULARITY)
+        step = max(step, lacked)
         if (low + step) * GRANULARITY > 1 << 62:
             return None
+        came = replayed(low + step)
+        if enough(came):
+            break
         low, step = low + step, step * 2
     high = low + step
-    while high - low > 1:
+    middle = high - 1
+    while middle > low:
+        if enough(replayed(middle)):
+            high = middle
+        else:
+            low = middle
         middle = (low + high) // 2
-        low, high = (low, middle) if good(middle) else (middle, high)
     return high * GRANULARITY
 
 

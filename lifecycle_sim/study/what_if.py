@@ -20,6 +20,7 @@ from lifecycle_sim.replay.allocator.beginning import Beginning, beginning_of
 from lifecycle_sim.replay.allocator.device import Device
 from lifecycle_sim.replay.allocator.model import Allocator
 from lifecycle_sim.replay.allocator.recording import rebuild, recorded_settings
+from lifecycle_sim.replay.allocator.recording.chosen import later_release
 from lifecycle_sim.replay.allocator.release import Release
 from lifecycle_sim.replay.allocator.requests import Requests, requests_of
 from lifecycle_sim.replay.allocator.rerun import Outcome, Progress, carry_out, outcome
@@ -49,6 +50,7 @@ class Question:
         empty: whether the window begins on an empty device.
         recorded_peak: the peak of the recorded reserved bytes; None where none were recorded.
         replayed: what it was made from.
+        foreign: bytes that were there throughout and belong to no storage that the source names; they are never to be had.
     """
 
     device: str
@@ -62,6 +64,7 @@ class Question:
     empty: bool
     recorded_peak: int | None
     replayed: DeviceReplay
+    foreign: int
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,10 @@ class WhatIf(Shown):
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One replay: requests, and all that decides what becomes of them. ``attempts`` is whether recorded failures are tried again."""
+    """One replay: requests, and all that decides what becomes of them.
+
+    ``attempts`` is whether recorded failures are tried again, ``foreign`` how many bytes of the capacity cannot be had.
+    """
 
     requests: Requests
     settings: AllocatorSettings
@@ -160,6 +166,7 @@ class Job:
     capacity: int | None
     beginning: Beginning | None
     attempts: bool
+    foreign: int = 0
 
 
 def what_if_allocator(
@@ -201,6 +208,7 @@ def ask(replayed: DeviceReplay, capacity: int | None = None, release: Release | 
     if recorded.device in ("pinned", "cpu"):
         raise InputError(f"{recorded.device}: this memory does not come from the CUDA caching allocator, so its settings change nothing")
     chosen = recorded_settings(trace)
+    asked = chosen.release if release is None else Release.parse(release)
     settings = chosen.settings
     rebuilt = None if recorded.final is None else rebuild(recorded, settings, chosen.release, len(trace.pools))
     had = _told_by_failure(replayed, settings, event)
@@ -211,14 +219,15 @@ def ask(replayed: DeviceReplay, capacity: int | None = None, release: Release | 
         device=recorded.device,
         requests=requests,
         recorded=settings,
-        release=chosen.release if release is None else Release.parse(release),
-        chosen=() if release is not None else chosen.assumptions,
+        release=asked,
+        chosen=chosen.assumptions if release is None else later_release(asked),
         capacity=known,
         capacity_from=source,
         beginning=None if rebuilt is None or empty else beginning_of(requests, rebuilt.state, rebuilt.reservations),
         empty=empty,
         recorded_peak=None if replayed.reserved is None else replayed.reserved.peak_size,
         replayed=replayed,
+        foreign=max(replayed.unidentified, 0) if recorded.final is None else 0,
     )
 
 
@@ -253,12 +262,12 @@ def job_for(question: Question, settings: AllocatorSettings, capacity: int | Non
     beginning = question.beginning if settings == question.recorded and not placed else None
     if beginning is not None and room is not None and beginning.state.reserved > room:
         beginning = None
-    return Job(question.requests, settings, question.release, room, beginning, attempts=room is not None)
+    return Job(question.requests, settings, question.release, room, beginning, room is not None, question.foreign)
 
 
 def run_job(job: Job, until: int | None = None) -> tuple[Allocator, Progress]:
     """Carry out a replay, up to a request; return the allocator as it is then."""
-    device = Device(job.capacity)
+    device = Device(job.capacity, foreign=job.foreign)
     requests, beginning = job.requests, job.beginning
     if beginning is None:
         allocator, live, pending = Allocator(device, job.settings, job.release), None, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lifecycle_sim.events import Assumption
@@ -18,6 +19,12 @@ def assumptions_of(question: Question, starts: Collection[str]) -> tuple[Assumpt
     """Return what had to be assumed to answer *question*, with rows that began in the ways of *starts*."""
     requests = question.requests
     told = [each for each in question.replayed.assumptions if each.code in _LOSSES]
+    if question.foreign:
+        text = (
+            "bytes were there before the first event and belong to no storage that the source names: they come off the capacity, and are "
+            "in none of the levels here"
+        )
+        told = [replace(each, text=text) if each.code == "unidentified_start" else each for each in told]
     told += question.chosen
     if requests.older:
         size = int(requests.size[: requests.older].sum())
@@ -37,7 +44,8 @@ def assumptions_of(question: Question, starts: Collection[str]) -> tuple[Assumpt
         text = "the capacity is what the allocator held and what the device had left when memory first ran out in the recording"
         told.append(Assumption("capacity_of_oom", 1, text, question.capacity))
     elif question.capacity is not None:
-        text = "the whole capacity can be had: a CUDA context (often 300 to 600 MiB) and other processes on the device come off it"
+        what = "the rest of the capacity" if question.foreign else "the whole capacity"
+        text = f"{what} can be had: a CUDA context (often 300 to 600 MiB) and other processes on the device come off it"
         told.append(Assumption("capacity_is_free", 1, text, question.capacity))
     unbounded = question.capacity is None
     for action, code, text in (

@@ -16,6 +16,7 @@ from lifecycle_sim.replay.allocator.release import Release
 from lifecycle_sim.replay.allocator.requests import Action
 from lifecycle_sim.replay.allocator.rerun import Failure, Outcome, ask_once, outcome
 from lifecycle_sim.replay.allocator.settings_text import options_text
+from lifecycle_sim.study.executor import Executor
 from lifecycle_sim.study.remedies import Remedy, remedies
 from lifecycle_sim.study.what_if import Job, Question, Start, ask, job_for, run_job, start_of
 from lifecycle_sim.study.what_if_assumptions import assumptions_of
@@ -143,7 +144,13 @@ class AllMet(_Replayed):
 
 
 def why_out_of_memory(
-    replayed: DeviceReplay, *, event: int | None = None, capacity: int | None = None, release: Release | str | None = None
+    replayed: DeviceReplay,
+    *,
+    event: int | None = None,
+    capacity: int | None = None,
+    release: Release | str | None = None,
+    workers: int | None = 1,
+    executor: Executor | None = None,
 ) -> Why | AllMet:
     """Tell why memory ran out on a device, or would run out with a *capacity*.
 
@@ -153,6 +160,8 @@ def why_out_of_memory(
         capacity: bytes of the device; the first request that is not met within them is explained. By default those that the
             out-of-memory entry tells, or that the source states.
         release: the PyTorch release to behave like; by default the recording's.
+        workers: processes to spread the replays over; see :func:`~lifecycle_sim.study.executor.run_jobs`.
+        executor: what to spread them with instead.
 
     Raises:
         InputError: no such entry, or neither an entry nor a capacity; or a recorded failure that the model does not have.
@@ -186,7 +195,11 @@ def why_out_of_memory(
             outcome=came,
             assumptions=assumptions_of(question, {start}),
         )
-    return _explain(question, job, came, failure)
+    last = failure is progress.failure and not failure.recorded
+    if not last:
+        allocator, _ = run_job(job, until=failure.request)
+        ask_once(job.requests, allocator, failure.request)
+    return _explain(question, job, came, failure, allocator, workers, executor)
 
 
 def _failure_at(question: Question, job: Job, event: int) -> Failure:
@@ -208,10 +221,10 @@ def _failure_at(question: Question, job: Job, event: int) -> Failure:
     return progress.failure
 
 
-def _explain(question: Question, job: Job, came: Outcome, failure: Failure) -> Why:
-    at = failure.request
-    allocator, _ = run_job(job, until=at)
-    ask_once(job.requests, allocator, at)
+def _explain(
+    question: Question, job: Job, came: Outcome, failure: Failure, allocator: Allocator, workers: int | None, executor: Executor | None
+) -> Why:
+    """Explain *failure*; *allocator* is as it was after it."""
     free, pieces = _free_blocks(allocator, failure)
     start = start_of(question, job)
     return Why(
@@ -225,7 +238,7 @@ def _explain(question: Question, job: Job, came: Outcome, failure: Failure) -> W
         failure=failure,
         free=free,
         pieces=pieces,
-        remedies=remedies(question, job, failure, allocator),
+        remedies=remedies(question, job, failure, allocator, workers, executor),
         assumptions=assumptions_of(question, {start}),
     )
 

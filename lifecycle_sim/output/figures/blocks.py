@@ -45,6 +45,7 @@ def address_map(
     lines: int = 42,
     top: int = 8,
     ax: Axes | None = None,
+    title: str = "",
 ) -> Axes:
     """Draw the segments of one device as rows, the largest first, and in them the blocks where they lie.
 
@@ -60,6 +61,7 @@ def address_map(
         lines: how many lines to draw at most.
         top: how many owners have a colour of their own.
         ax: where to draw; by default on a figure of its own, as high as it needs.
+        title: what was recorded, such as the name of the file, for the line below the headline.
 
     Raises:
         InputError: there is no state, or *by* is not known.
@@ -92,7 +94,7 @@ def address_map(
     ax.set_ylabel(f"segments, {replayed.timeline.evidence}")
     byte_ticks(ax.xaxis)
     when = "at the end" if at is None or at == last else "before the first event" if at < 0 else f"after event {at:,}"
-    style.dress(ax, f"Address map of {replayed.device} {when}", replayed, grid="x")
+    style.dress(ax, f"Address map of {replayed.device} {when}", replayed, grid="x", title=title)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     return ax

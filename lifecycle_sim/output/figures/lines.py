@@ -34,6 +34,7 @@ def levels(
     capacity: int | None = None,
     x: Literal["event", "time"] = "event",
     ax: Axes | None = None,
+    title: str = "",
 ) -> Axes:
     """Draw up to four levels of one device as lines, each with a point at its peak; what lies between them is waste.
 
@@ -47,6 +48,7 @@ def levels(
         capacity: bytes to compare with, drawn as a line.
         x: ``"event"``, or ``"time"`` where the trace has a clock.
         ax: where to draw; by default on a figure of its own.
+        title: what was recorded, such as the name of the file, for the line below the headline.
 
     Raises:
         InputError: there is none of the levels, one is not of the length of the record, or there is no clock for *x*.
@@ -90,7 +92,7 @@ def levels(
     ax.set_ylabel(f"bytes, {_evidence(timelines, replayed)}")
     byte_ticks(ax.yaxis)
     count_ticks(ax.xaxis)
-    style.dress(ax, f"Levels of {replayed.device}", replayed, above=lanes)
+    style.dress(ax, f"Levels of {replayed.device}", replayed, above=lanes, title=title)
     return ax
 
 

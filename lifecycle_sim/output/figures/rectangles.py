@@ -42,6 +42,7 @@ def address_time(
     addresses: tuple[int, int] | None = None,
     top: int = 8,
     ax: Axes | None = None,
+    title: str = "",
 ) -> Axes:
     """Draw where every storage of one device lay, and from when to when.
 
@@ -54,6 +55,7 @@ def address_time(
         addresses: draw only what lies from the first to before the second; by default all.
         top: how many groups have a colour of their own.
         ax: where to draw; by default on a figure of its own.
+        title: what was recorded, such as the name of the file, for the line below the headline.
 
     Raises:
         InputError: the record has no real addresses, nothing lies between *addresses*, or *by* is not known.
@@ -87,14 +89,15 @@ def address_time(
     entries = _entries(replayed, found, keys, number, shades, rectangles)
     if (gaps := mark_gaps(ax, replayed, scale)) is not None:
         entries.append((gaps, "the recording lost events"))
-    style.legend(ax, entries, f"at the peak, by {by}" if by else "at the peak")
+    when = "at the snapshot" if style.state_only(replayed) else "at the peak"
+    style.legend(ax, entries, f"{when}, by {by}" if by else when)
     ax.set_xlim(*scale.limits)
     ax.set_ylim(0, axis.height * 1.045)
     ax.set_xlabel(scale.label)
     ranges = style.counted(len(axis.low), "range")
     ax.set_ylabel(f"{format_bytes(int((axis.high - axis.low).sum()))} of addresses in {ranges}\n{style.basis(replayed)}")
     count_ticks(ax.xaxis)
-    style.dress(ax, f"Addresses of {replayed.device} over events", replayed, grid="x", above=lanes)
+    style.dress(ax, f"Addresses of {replayed.device} over events", replayed, grid="x", above=lanes, title=title)
     ax.grid(visible=False)
     return ax
 

@@ -36,8 +36,8 @@ def recorded_settings(trace: Trace, release: str | Release | None = None) -> Rec
     Raises:
         InputError: *release* is none, or the recorded options cannot be read.
     """
-    assumptions = []
     chosen = Release.parse(release or trace.release or NEWEST)
+    assumptions = [*later_release(chosen)]
     if release is None and trace.release is None:
         text = f"nothing in the file tells the PyTorch release: {chosen} is taken; give the release if it was another"
         assumptions.append(Assumption("release_unknown", 1, text))
@@ -55,6 +55,13 @@ def recorded_settings(trace: Trace, release: str | Release | None = None) -> Rec
         assumptions.append(Assumption("expandable_taken", 1, text))
     options = trace.settings.get("PYTORCH_CUDA_ALLOC_CONF") or ""
     return RecordedSettings(chosen, trace.release, release is not None, settings, str(options), tuple(assumptions))
+
+
+def later_release(release: Release) -> tuple[Assumption, ...]:
+    """What is assumed of a release that came after those whose rules are known."""
+    if release <= NEWEST:
+        return ()
+    return (Assumption("release_later", 1, f"the rules of PyTorch {release} are not known: those of {NEWEST} are taken"),)
 
 
 def tie_assumption(chosen: RecordedSettings, settled: int) -> Assumption | None:

@@ -183,7 +183,8 @@ def _obstacle(recorded: DeviceTrace) -> str | None:
         return "pinned host memory has an allocator of its own, which is not modelled"
     if recorded.final is None:
         how = "a CUDA memory snapshot has them (torch.cuda.memory._dump_snapshot)"
-        return f"the record holds no segments, so where blocks lie cannot be told; {how}"
+        what_if = 'what the allocator would do with its requests can (lifecycle-sim allocator SOURCE --sweep, or --set "OPTIONS")'
+        return f"the record holds no segments, so where blocks lie cannot be told; {what_if}; {how}"
     if not np.isin(recorded.events.kind, (Kind.ALLOC, Kind.FREE, Kind.FREE_REQUESTED, Kind.FREE_COMPLETED, *CHANGES, Kind.OOM)).any():
         how = "call torch.cuda.memory._record_memory_history() before the run"
         return f"no allocation or free was recorded, only the state at the end, so there is nothing to replay; {how}"
