@@ -235,3 +235,11 @@ def test_the_command_draws_addresses(tmp_path: Path) -> None:
     assert "choose one of state, owner, category" in " ".join(wrong.stderr.split())
     wrong = lifecycle_sim("plot", source, "--by", "state", "-o", tmp_path / "no.png")
     assert wrong.exit_code == 2
+
+
+def test_levels_of_a_replay_that_differs_are_called_estimates(tmp_path: Path) -> None:
+    """A scenario is placed by another rule than the allocator's, so its replay differs."""
+    placed, figure = tmp_path / "placed.pickle", tmp_path / "levels.svg"
+    assert CliRunner().invoke(main, ["convert", str(ROOT / "scenarios/mlp_step.toml"), "-o", str(placed)]).exit_code == 0
+    assert CliRunner().invoke(main, ["plot", str(placed), "--kind", "levels", "-o", str(figure)]).exit_code == 0
+    assert "estimates: the replay differs" in figure.read_text(encoding="utf-8")

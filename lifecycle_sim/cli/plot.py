@@ -125,7 +125,8 @@ def draw(
     elif kind == "levels":
         loop = open_loop(replayed.trace, replayed.device)
         tell_differences(replayed, loop.difference_count)
-        axes = figures.levels(replayed, loop.levels, capacity, title=title)
+        told = f"{title} · estimates: the replay differs {loop.difference_count:,} times" if loop.difference_count else title
+        axes = figures.levels(replayed, loop.levels, capacity, title=told)
     elif kind == "address-map":
         held = None if at is None else moment(replayed, at)
         if held is not None:
