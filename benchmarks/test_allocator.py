@@ -12,6 +12,7 @@ import pytest
 from lifecycle_sim import read_trace
 from lifecycle_sim.events import Kind
 from lifecycle_sim.replay.allocator import Allocator
+from lifecycle_sim.replay.allocator.recording import open_loop
 
 RECORDING = Path(__file__).resolve().parents[1] / "scenarios" / "torch214_stub_train.pickle"
 LEAST = 300_000
@@ -75,3 +76,15 @@ def test_events_a_second(benchmark: Any, what: str, settings: str) -> None:
     benchmark.extra_info.update(events=events, rate=rate)
     print(f"\n{what} {settings or 'default'}: {events:,} events, {rate:,.0f} a second")
     assert rate > LEAST
+
+
+def test_open_loop_events_a_second(benchmark: Any) -> None:
+    trace = read_trace(RECORDING)
+    told = open_loop(trace)
+    benchmark.pedantic(open_loop, (trace,), rounds=10)
+    start = time.perf_counter()
+    open_loop(trace)
+    rate = told.events / (time.perf_counter() - start)
+    benchmark.extra_info.update(events=told.events, rate=rate)
+    print(f"\nopen loop, with the state at its start: {told.events:,} events, {rate:,.0f} a second")
+    assert told.exact

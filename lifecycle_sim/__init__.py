@@ -29,21 +29,23 @@ if TYPE_CHECKING:
         UnitError,
         UnsafePickleError,
     )
-    from lifecycle_sim.events import DeviceTrace, Events, Trace
-    from lifecycle_sim.events.check import Finding, check
+    from lifecycle_sim.events import DeviceTrace, Events, Finding, Trace
+    from lifecycle_sim.events.check import check
     from lifecycle_sim.output.exports import write
     from lifecycle_sim.output.summary import summarise
     from lifecycle_sim.output.verdict import Verdict, verdict
     from lifecycle_sim.program.engine import run
     from lifecycle_sim.program.graph import Program
     from lifecycle_sim.program.scenario import load_scenario, run_scenario
-    from lifecycle_sim.replay import DeviceReplay, Lifetimes, Peak, Timeline, replay_all
-    from lifecycle_sim.replay import replay as replay_device
+    from lifecycle_sim.replay import DeviceReplay, Lifetimes, Peak, Timeline, replay_all, replay_device
     from lifecycle_sim.replay.attribution import Attribution, attribute
     from lifecycle_sim.replay.steady import SteadyState, steady_state
-    from lifecycle_sim.sources.capture import Capture, DeviceProfile, capture, capture_file
+    from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
     from lifecycle_sim.study.prediction import Prediction, predict
+    from lifecycle_sim.study.sweep import sweep_allocator
+    from lifecycle_sim.study.what_if import WhatIf, what_if_allocator
+    from lifecycle_sim.study.why import Why, why_out_of_memory
 
 __version__ = "0.1.0"
 
@@ -61,9 +63,11 @@ __all__ = [
     "Lifetimes",
     "MissingExtraError",
     "OutputExistsError",
+    "ParameterTable",
     "Peak",
     "Prediction",
     "Program",
+    "Recording",
     "ScenarioError",
     "SnapshotError",
     "SteadyState",
@@ -74,44 +78,53 @@ __all__ = [
     "UnitError",
     "UnsafePickleError",
     "Verdict",
+    "WhatIf",
+    "Why",
     "attribute",
     "capture",
     "capture_file",
     "check",
     "figures",
     "load_scenario",
+    "params",
     "predict",
     "read_trace",
+    "record",
     "replay_all",
     "replay_device",
     "run",
     "run_scenario",
     "steady_state",
     "summarise",
+    "sweep_allocator",
     "verdict",
+    "what_if_allocator",
+    "why_out_of_memory",
     "write",
 ]
 
 _HOMES = {
     "errors": "CaptureError InputError LifecycleError MissingExtraError OutputExistsError ScenarioError SnapshotError TraceFormatError "
     "TraceInvariantError UnitError UnsafePickleError",
-    "events": "DeviceTrace Events Trace",
-    "events.check": "Finding check",
+    "events": "DeviceTrace Events Finding Trace",
+    "events.check": "check",
     "output.exports": "write",
     "output.summary": "summarise",
     "output.verdict": "Verdict verdict",
     "program.engine": "run",
     "program.graph": "Program",
     "program.scenario": "load_scenario run_scenario",
-    "replay": "DeviceReplay Lifetimes Peak Timeline replay_all",
+    "replay": "DeviceReplay Lifetimes Peak Timeline replay_all replay_device",
     "replay.attribution": "Attribution attribute",
     "replay.steady": "SteadyState steady_state",
-    "sources.capture": "Capture DeviceProfile capture capture_file",
+    "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
     "study.prediction": "Prediction predict",
+    "study.sweep": "sweep_allocator",
+    "study.what_if": "WhatIf what_if_allocator",
+    "study.why": "Why why_out_of_memory",
 }
 _HOME_OF = {name: (f"lifecycle_sim.{home}", name) for home, names in _HOMES.items() for name in names.split()}
-_HOME_OF["replay_device"] = ("lifecycle_sim.replay", "replay")  # ``lifecycle_sim.replay`` is the package
 
 
 def __getattr__(name: str) -> Any:
@@ -126,4 +139,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from math import floor
 
 from lifecycle_sim.errors import UnitError
 
@@ -21,13 +22,17 @@ TIME_UNITS: dict[str, int] = {"ns": 1, "us": 1000, "µs": 1000, "ms": 10**6, "s"
 _QUANTITY = re.compile(r"\s*([+-]?[0-9](?:[0-9_]*[0-9])?(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
 
 
-def parse_bytes(text: str) -> int:
+def parse_bytes(text: str, round_down: bool = False) -> int:
     """Return the number of bytes that *text*, such as ``"24 GiB"`` or ``"1.5 MB"``, stands for.
 
+    Args:
+        text: the size.
+        round_down: whether a part of a byte is dropped, as is right for a limit: ``"11.6 GiB"`` are 12,455,405,158.4 bytes.
+
     Raises:
-        UnitError: no number, no unit, an unknown or bare unit, or a value that is not a whole number of bytes.
+        UnitError: no number, no unit, an unknown or bare unit, or a value that is not a whole number of bytes and not *round_down*.
     """
-    return _parse(text, BYTE_UNITS, "size", "bytes", 'write for example "512 MiB" (1024²) or "512 MB" (1000²)')
+    return _parse(text, BYTE_UNITS, "size", "B", 'write for example "512 MiB" (1024²) or "512 MB" (1000²)', round_down)
 
 
 def parse_duration(text: str) -> int:
@@ -36,10 +41,10 @@ def parse_duration(text: str) -> int:
     Raises:
         UnitError: no number, no unit, an unknown unit, or a value that is not a whole number of nanoseconds.
     """
-    return _parse(text, TIME_UNITS, "duration", "nanoseconds", 'write for example "3 us" or "1.5 ms"')
+    return _parse(text, TIME_UNITS, "duration", "ns", 'write for example "3 us" or "1.5 ms"')
 
 
-def _parse(text: str, units: dict[str, int], what: str, whole: str, mend: str) -> int:
+def _parse(text: str, units: dict[str, int], what: str, least: str, mend: str, round_down: bool = False) -> int:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise UnitError(f"{text!r} is not a {what}: {mend}")
@@ -51,9 +56,10 @@ def _parse(text: str, units: dict[str, int], what: str, whole: str, mend: str) -
         hint = f"did you mean {' or '.join(close)}?" if close else mend
         raise UnitError(f"{what} {text!r} has the unit {unit!r}, which is not known: {hint}")
     value = Fraction(number.replace("_", "")) * units[unit]
-    if value.denominator != 1:
-        raise UnitError(f"{what} {text!r} is not a whole number of {whole}: round it")
-    return int(value)
+    if value.denominator != 1 and not round_down:
+        whole = {"B": "bytes", "ns": "nanoseconds"}[least]
+        raise UnitError(f"{what} {text!r} is not a whole number of {whole}: write '{floor(value)} {least}', which is it rounded down")
+    return floor(value)
 
 
 def format_bytes(count: int) -> str:

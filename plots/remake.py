@@ -1,14 +1,23 @@
-"""Remakes every figure of the gallery: runs each command line of plots/README.md that begins with ``$ lifecycle-sim``."""
+"""Remakes what the documentation shows: every figure of the gallery, and the output under each command of the README.
+
+A command line begins with ``$ lifecycle-sim``. Run from anywhere: ``python -m plots.remake``.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 GALLERY = Path(__file__).with_name("README.md")
+ROOT = GALLERY.parents[1]
+README = ROOT / "README.md"
 PROMPT = "$ lifecycle-sim "
+SHOWN = re.compile(r"```console\n\$ lifecycle-sim (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
+"""A command in a document, with the output below it."""
 
 
 def commands(text: str) -> list[list[str]]:
@@ -16,12 +25,24 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(line.removeprefix(PROMPT)) for line in text.splitlines() if line.startswith(PROMPT)]
 
 
+def printed(command: str) -> str:
+    """Return what the command line *command* prints on standard output, 100 columns wide, without trailing blanks."""
+    program = [sys.executable, "-m", "lifecycle_sim", *shlex.split(command)]
+    environment = os.environ | {"COLUMNS": "100"}
+    done = subprocess.run(program, cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", check=False)
+    return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+
+
 def main() -> int:
-    """Run them all from the project's root; return how many failed."""
+    """Remake it all; return how many figures failed."""
     failed = 0
     for arguments in commands(GALLERY.read_text(encoding="utf-8")):
-        done = subprocess.run([sys.executable, "-m", "lifecycle_sim", *arguments, "--force"], cwd=GALLERY.parents[1], check=False)
+        done = subprocess.run([sys.executable, "-m", "lifecycle_sim", *arguments, "--force"], cwd=ROOT, check=False)
         failed += done.returncode != 0
+    text = README.read_text(encoding="utf-8")
+    README.write_text(
+        SHOWN.sub(lambda found: f"```console\n{PROMPT}{found['command']}\n{printed(found['command'])}```", text), encoding="utf-8"
+    )
     return failed
 
 

@@ -1,7 +1,7 @@
 """Makes torch214_stub_train_gap.pickle: the training run of torch214_stub_train.pickle as a recording that lost events.
 
 It begins mid-run, as a ring buffer leaves it, and was off for a while in the second step, over the peak. The truth is in the whole
-recording: start 600,535,396 B, peak 768,772,392 B. Run from the project's root: ``python -m scenarios.make_gap``.
+recording: start 332,022,856 B, peak 768,772,392 B. Run from the project's root: ``python -m scenarios.make_gap``.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Basis, Category, Clock, DeviceTrace, Events, Evidence, Frame, Kind, StackBuilder, Trace
-from lifecycle_sim.replay import DeviceReplay, attribute, levels_by, replay
+from lifecycle_sim.replay import DeviceReplay, attribute, levels_by, replay_device
 from lifecycle_sim.replay.attribution import UNIDENTIFIED_KEY
 from tests.programs import Act, final_state, live_after, programs, record
 from tests.recordings import read_events
@@ -38,8 +38,8 @@ owner_numbers = st.lists(st.integers(0, 3), min_size=1, max_size=7)
 def test_shares_are_those_of_a_plain_walk_at_every_event(acts: list[Act], numbers: list[int], data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(acts)))
     window = acts[first:]
-    replayed = replay(with_owners(record(window, final_state(live_after(acts))), numbers))
-    held = {address: (size, "(older than the window)") for address, size in live_after(acts[:first]).items()}
+    replayed = replay_device(with_owners(record(window, final_state(live_after(acts))), numbers))
+    held = {address: (size, "(older than the window, no stack)") for address, size in live_after(acts[:first]).items()}
     for event in range(-1, len(window)):
         if event >= 0:
             act = window[event]
@@ -64,7 +64,7 @@ def test_shares_are_those_of_a_plain_walk_at_every_event(acts: list[Act], number
 def test_shares_add_up_whatever_was_lost(acts: list[Act], numbers: list[int], lost: set[int], top: int, start: int) -> None:
     kept = [act for i, act in enumerate(acts) if i not in lost]
     for final in (final_state(live_after(acts)), None):
-        replayed = replay(with_owners(record(kept, final, start=start), numbers))
+        replayed = replay_device(with_owners(record(kept, final, start=start), numbers))
         for by in ("owner", "size", "stream"):
             for event in range(-1, len(kept)):
                 told = attribute(replayed, by, at=event, top=top)
@@ -78,7 +78,7 @@ def test_shares_add_up_whatever_was_lost(acts: list[Act], numbers: list[int], lo
 
 @given(programs(), owner_numbers)
 def test_rows_of_levels_are_the_shares_at_every_event(acts: list[Act], numbers: list[int]) -> None:
-    replayed = replay(with_owners(record(acts, None, start=0), numbers))
+    replayed = replay_device(with_owners(record(acts, None, start=0), numbers))
     keys, levels = levels_by(replayed, top=None)
     assert list(keys)[: len(attribute(replayed, top=None).shares)] == [share.key for share in attribute(replayed, top=None).shares]
     for event in range(-1, len(acts)):
@@ -88,7 +88,7 @@ def test_rows_of_levels_are_the_shares_at_every_event(acts: list[Act], numbers: 
 
 def test_ties_go_by_key_and_the_rest_is_one_share() -> None:
     acts = [Act(Kind.ALLOC, address, size) for address, size in enumerate([5, 5, 9, 5])]
-    replayed = replay(with_owners(record(acts, None, start=0), [3, 1, 0, 2]))
+    replayed = replay_device(with_owners(record(acts, None, start=0), [3, 1, 0, 2]))
     assert list(shares_of(replayed)) == [str(LINES[i]) for i in (0, 1, 2, 3)]
     assert shares_of(replayed, top=2) == {str(LINES[0]): 9, str(LINES[1]): 5, "(2 other owners)": 10}
     assert shares_of(replayed, top=3)["(1 other owner)"] == 5
@@ -103,13 +103,13 @@ def test_the_full_stack_of_the_biggest_storage_stays_at_hand() -> None:
     small, big = builder.add([Frame("x", "", 0), user]), builder.add([Frame("y", "", 0), user])
     events = Events.of([0, 0, 0], [1, 2, 3], [10, 20, 20], stack=[small, big, small])
     trace = Trace((DeviceTrace("cuda:0", events, Basis.REQUESTED, start=0),), "native", Evidence.MEASURED, Clock.NONE, builder.table())
-    (share,) = attribute(replay(trace)).shares
+    (share,) = attribute(replay_device(trace)).shares
     assert trace.stacks.frames_of(share.stack) == (Frame("y", "", 0), user)
-    assert attribute(replay(trace), "stream").shares[0].stack == -1
+    assert attribute(replay_device(trace), "stream").shares[0].stack == -1
 
 
 def test_bytes_that_no_storage_is_known_for_are_a_share() -> None:
-    replayed = replay(record([Act(Kind.ALLOC, 1, 10)], None, start=100))
+    replayed = replay_device(record([Act(Kind.ALLOC, 1, 10)], None, start=100))
     assert shares_of(replayed, by="stream") == {"stream 0": 10, UNIDENTIFIED_KEY: 100}
     keys, levels = levels_by(replayed, "stream")
     assert (keys, levels.tolist()) == (("stream 0", UNIDENTIFIED_KEY), [[0, 10], [100, 100]])
@@ -119,7 +119,7 @@ def test_events_without_identity_are_shared_out_by_category_alone() -> None:
     activation, gradient = Category.ACTIVATION, Category.GRADIENT
     events = Events.of([0, 0, Kind.FREE, 0], [-1] * 4, [50, 30, 50, 7], category=[activation, gradient, activation, activation])
     device = DeviceTrace("cuda:0", events, Basis.PAYLOAD, start=4, identified=False)
-    replayed = replay(Trace((device,), "memory-timeline", Evidence.MEASURED, Clock.NONE))
+    replayed = replay_device(Trace((device,), "memory-timeline", Evidence.MEASURED, Clock.NONE))
     assert shares_of(replayed, by="category") == {"activation": 50, "gradient": 30, UNIDENTIFIED_KEY: 4}
     assert shares_of(replayed, by="category", at=3) == {"gradient": 30, "activation": 7, UNIDENTIFIED_KEY: 4}
     keys, levels = levels_by(replayed, "category", top=1)
@@ -131,13 +131,13 @@ def test_events_without_identity_are_shared_out_by_category_alone() -> None:
 
 def test_totals_past_64_bits_stay_exact() -> None:
     size = 2**62
-    replayed = replay(record([Act(Kind.ALLOC, address, size + address) for address in range(5)], None, start=0))
+    replayed = replay_device(record([Act(Kind.ALLOC, address, size + address) for address in range(5)], None, start=0))
     assert [share.size for share in attribute(replayed).shares] == [5 * size + 10]
     assert levels_by(replayed)[1].tolist() == [replayed.timeline.levels.tolist()]
 
 
 def test_events_out_of_the_window_and_negative_tops_are_refused() -> None:
-    replayed = replay(record([Act(Kind.ALLOC, 1, 10)], None))
+    replayed = replay_device(record([Act(Kind.ALLOC, 1, 10)], None))
     with pytest.raises(InputError, match="no event 1: choose 0 to 0, or -1"):
         attribute(replayed, at=1)
     with pytest.raises(InputError, match="top is -1"):
@@ -145,7 +145,7 @@ def test_events_out_of_the_window_and_negative_tops_are_refused() -> None:
 
 
 def test_the_peak_of_a_recorded_training_run_is_owned_by_lines_of_its_script(shared: Path) -> None:
-    replayed = replay(read_events(shared / "data/snapshots/torch214_stub_train.pickle", start=0))
+    replayed = replay_device(read_events(shared / "data/snapshots/torch214_stub_train.pickle", start=0))
     told = attribute(replayed)
     assert (told.total, told.event) == (768_772_392, 1288)
     assert sum(share.size for share in told.shares) == told.total

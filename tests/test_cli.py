@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from lifecycle_sim.cli.endings import Exit
 from lifecycle_sim.sources.native import read_jsonl, read_npz, write_jsonl
 from tests.cli_support import KIB, json_of, keys_of, lifecycle_sim, small_trace
 
-ASK = [command for command in COMMANDS if command not in ("run", "plot", "convert")]
+ASK = [command for command in COMMANDS if command not in ("run", "plot", "convert", "allocator")]
 
 
 @pytest.fixture(autouse=True)
@@ -143,9 +144,9 @@ def test_convert_to_minimalloc_keeps_the_peak(run, recording, tmp_path):
 
 
 def test_convert_names_the_suffixes_it_knows(run, recording, tmp_path):
-    result = run("convert", recording, "-o", tmp_path / "out.pickle")
-    assert result.exit_code == Exit.BAD_INPUT
-    assert all(suffix in result.stderr for suffix in (".jsonl", ".npz", ".csv"))
+    result = run("convert", recording, "-o", tmp_path / "out.parquet")
+    assert result.exit_code == Exit.USAGE
+    assert all(suffix in result.stderr for suffix in (".jsonl", ".npz", ".csv", ".pickle"))
 
 
 @pytest.mark.parametrize("command", ["convert", "plot"])
@@ -158,6 +159,24 @@ def test_nothing_is_overwritten_without_force(run, recording, tmp_path, command)
     assert output.read_bytes() == b"mine"
     assert run(command, recording, "-o", output, "--force").exit_code == Exit.YES
     assert output.read_bytes() != b"mine"
+
+
+@pytest.mark.parametrize(("capacity", "code"), [("7 KiB", Exit.YES), ("7167 B", Exit.NO)])
+def test_plot_answers_whether_it_fits_when_asked(run, recording, tmp_path, capacity, code):
+    assert run("plot", recording, "-o", tmp_path / "out.png", "--capacity", capacity).exit_code == code
+    assert (tmp_path / "out.png").exists()
+
+
+def test_plot_shows_time_where_asked_and_in_scenarios(run, recording, scenario, tmp_path):
+    def label(source, *more):
+        assert run("plot", source, "-o", tmp_path / "out.svg", "--force", *more).exit_code == Exit.YES
+        return re.findall(r"<!-- (event|time[^>]*) -->", (tmp_path / "out.svg").read_text())
+
+    assert label(recording) == ["event"]
+    assert label(recording, "--x", "time") == ["time since the first event (ns)"]
+    assert label(scenario, "--x", "event") == ["event"]
+    assert label(scenario)[0].startswith("time (")
+    assert run("plot", recording, "-o", tmp_path / "other.svg", "--kind", "composition", "--x", "time").exit_code == Exit.USAGE
 
 
 @pytest.mark.parametrize("command", ASK)
@@ -192,6 +211,28 @@ def test_wrong_usage(run, arguments):
     assert result.stdout == ""
 
 
+def test_a_narrow_console_does_not_break_the_names_of_owners(run, recording, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = run("peak", recording, "--by", "owner").stdout.splitlines()
+    assert max(map(len, lines[1:])) <= 60
+    assert any(line.endswith(("…/project/model.py:12 forward", "…/project/model.py:12")) for line in lines)
+    assert any(line.strip().startswith("(5 KiB)") for line in lines)
+
+
+def test_run_says_of_a_recording_that_it_is_one(run, recording, tmp_path):
+    (tmp_path / "no.toml").write_text("x = ")
+    for source, says in ((recording, "is a recording, not a scenario: ask lifecycle-sim peak"), (tmp_path / "no.toml", "is not TOML")):
+        result = run("run", source)
+        assert result.exit_code == Exit.BAD_INPUT
+        assert says in result.stderr
+
+
+def test_a_scenario_says_when_by_its_own_clock(run, scenario, recording):
+    assert re.search(r"after event \d+, at [\d,]+(\s|$)", run("peak", scenario).stdout)
+    assert "after the first" in run("peak", recording).stdout
+    assert json_of(run("peak", scenario, "--json"))["devices"][0]["time"]["from_zero"]
+
+
 def test_a_scenario_runs_with_its_parameters_and_its_capacity_is_a_verdict(run, scenario):
     for command in ("run", "peak"):
         result = run(command, scenario, "--json")
@@ -203,6 +244,16 @@ def test_a_scenario_runs_with_its_parameters_and_its_capacity_is_a_verdict(run, 
     text = run("run", scenario).stdout
     assert "payload" in text
     assert "frees before allocs" in text
+
+
+def test_of_very_many_problems_the_first_are_told(run, tmp_path):
+    path = tmp_path / "wrong.toml"
+    path.write_text("".join(f'[[event]]\nat = {i}\nalloc = "x{i}"\nsize = "4G"\n' for i in range(150)))
+    result = run("run", path)
+    assert result.exit_code == Exit.BAD_INPUT
+    lines = result.stderr.splitlines()
+    assert len(lines) == 101
+    assert lines[-1] == "error: and 50 more problems like these"
 
 
 def test_parameters_need_a_scenario(run, recording):
@@ -218,6 +269,9 @@ def test_standard_input_is_a_recording_or_a_scenario(recording, scenario):
         piped, named = json.loads(result.stdout), json_of(lifecycle_sim("peak", path, "--json"))
         assert piped["source"].pop("name") == "standard input"
         assert named["source"].pop("name") == str(path)
+        for document in (piped, named):  # a scenario's lines bear its name
+            (device,) = document["devices"]
+            device["reached_by"] = [device["reached_by"].pop(key) for key in ("event", "bytes")]
         assert piped == named
 
 
@@ -303,12 +357,13 @@ def test_internal_errors_say_so_in_one_line(run, recording, monkeypatch):
 
 DEVICE = {
     "peak": [
-        "device", "events", "basis", "evidence", "peak", "start", "start_bounds", "end", "time", "reserved", "recorded_end", "storages",
-        "oom", "assumptions", "reconciliation", "capacity", "owners", "steady_state",
+        "device", "events", "basis", "evidence", "history", "relative", "peak", "reached_by", "start", "start_bounds", "end", "time",
+        "reserved", "recorded_end", "storages", "oom", "assumptions", "reconciliation", "capacity", "owners", "owners_at_oom",
+        "steady_state",
     ],
-    "timeline": ["device", "events", "basis", "evidence", "peak", "start", "end", "points", "reserved"],
-    "lifetimes": ["device", "events", "basis", "evidence", "storages", "chosen", "shown", "lifespans"],
-    "check": ["device", "events", "basis", "sound", "findings", "losses", "assumptions", "reconciliation"],
+    "timeline": ["device", "events", "basis", "evidence", "history", "relative", "peak", "start", "end", "time", "points", "reserved"],
+    "lifetimes": ["device", "events", "basis", "evidence", "history", "relative", "storages", "chosen", "shown", "lifespans"],
+    "check": ["device", "events", "basis", "history", "relative", "sound", "findings", "losses", "assumptions", "reconciliation"],
 }  # fmt: skip
 WHOLE = {
     "peak": ["schema", "source", "devices", "fits"],

@@ -141,7 +141,13 @@ def test_sizes(text: str, size: int) -> None:
         ("batch * 4 EiB", "too large"),
         ("bach * 4 B", "did you mean 'batch'"),
         ("", "no unit"),
-        ("B", "no unit|unit"),
+        ("B", "no number before its unit"),
+        ("8 MiB * 3", "'MiB' in its midst: .*, write '8 \\* 3 MiB'"),
+        ("batch*4KiB * 2", "write 'batch\\*4 \\* 2 KiB'"),
+        ("8 MiB + 3", "in its midst: one unit stands last .*, as in"),
+        ("8 MiB * 3 KiB", "in its midst: one unit stands last .*, as in"),
+        ("2 parsec * 3", "not an integer expression"),
+        ("(batch - 5) B", r"\(-1 B with batch = 4\)"),
     ],
 )
 def test_sizes_refused(text: str, says: str) -> None:
@@ -155,7 +161,7 @@ def test_times() -> None:
     assert evaluate_time("i * batch ticks", NAMES) == (8, Clock.TICKS)
     assert evaluate_time("1.5 ms", NAMES) == (1_500_000, Clock.NANOSECONDS)
     assert evaluate_time("i * 5 us", NAMES) == (10_000, Clock.NANOSECONDS)
-    assert evaluate_time("0 ms", NAMES) == evaluate_time(0, NAMES) == (0, Clock.NONE)
+    assert evaluate_time("0", NAMES) == evaluate_time("0 ms", NAMES) == evaluate_time(0, NAMES) == (0, Clock.NONE)
     with pytest.raises(ScenarioError, match="negative"):
         evaluate_time(-1, NAMES)
     with pytest.raises(ScenarioError, match="no unit"):

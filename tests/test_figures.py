@@ -1,5 +1,6 @@
 """What figures show: the exact peak, every group, open ends, names; and that they draw where they are told to."""
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,7 +22,8 @@ from lifecycle_sim.output.figures.scale import EventScale
 from lifecycle_sim.output.figures.series import rank, series
 from lifecycle_sim.output.figures.shares import spread
 from lifecycle_sim.output.figures.ticks import ByteLocator
-from lifecycle_sim.replay import DeviceReplay, replay, steady_state
+from lifecycle_sim.replay import DeviceReplay, replay_device, steady_state
+from tests.programs import final_state
 
 FIGURES = [timeline, lifecycle_chart, composition, size_span]
 ROWS = [  # kind, storage, size, category: peaks after event 4 at 7 KiB, of which 4 are weights
@@ -40,7 +42,7 @@ def small(rows: list[tuple[Kind, int, int, Category]] = ROWS, **device: object) 
     kind, storage, size, category = (list(column) for column in zip(*rows, strict=True))
     events = Events.of(kind, np.array(storage) * 2**20, size, time=np.arange(len(rows)) * 1500, label=storage, category=category)
     record = DeviceTrace("gpu", events, Basis.PAYLOAD, **({"start": 0} | device))  # type: ignore[arg-type]
-    return replay(Trace((record,), "scenario", Evidence.SIMULATED, Clock.NANOSECONDS, labels=NAMES))
+    return replay_device(Trace((record,), "scenario", Evidence.SIMULATED, Clock.NANOSECONDS, labels=NAMES))
 
 
 def lossy() -> DeviceReplay:
@@ -105,13 +107,13 @@ class TestTimeline:
         (peak,) = by_gid(ax, "peak")
         assert isinstance(peak, Line2D)
         assert (peak.get_xdata()[0], peak.get_ydata()[0]) == (4, 7168)  # type: ignore[index]
-        assert "peak 7 KiB at event 4" in all_texts(ax)
+        assert "peak 7 KiB after event 4" in all_texts(ax)
 
     def test_over_time_the_peak_stands_at_its_time(self) -> None:
         ax = timeline(small(), x="time")
         (peak,) = by_gid(ax, "peak")
         assert peak.get_xdata()[0] == 4 * 1.5  # type: ignore[attr-defined]
-        assert ax.get_xlabel() == "time since the first event (µs)"
+        assert ax.get_xlabel() == "time (µs)"
 
     def test_stacks_every_category_and_tells_what_it_holds_at_the_peak(self) -> None:
         ax = timeline(small())
@@ -162,6 +164,53 @@ class TestTimeline:
         assert legend_texts(ax) == ["7 KiB  payload"]
         assert by_gid(ax, "peak")
 
+    def test_what_holds_the_most_at_the_peak_is_named_before_what_rises_elsewhere(self) -> None:
+        """Ten large storages come and go, one after another; then six small ones make the peak together with the last large one."""
+        rows = [row for k in range(10) for row in ((Kind.ALLOC, k, 2**20 + k, 0), (Kind.FREE, k, 2**20 + k, 0))]
+        rows += [(Kind.ALLOC, 10 + k, 2**18, 0) for k in range(6)]
+        names = tuple(f"large{k}" if k < 10 else f"small{k}" for k in range(16))
+        kind, storage, size, _ = (list(column) for column in zip(*rows, strict=True))
+        events = Events.of(kind, np.array(storage) * 2**24, size, label=storage)
+        record = DeviceTrace("gpu", events, Basis.PAYLOAD, start=0)
+        ax = timeline(replay_device(Trace((record,), "native", Evidence.SIMULATED, Clock.NONE, labels=names)), by="label")
+        texts = legend_texts(ax)
+        assert sum(text.startswith("256 KiB  small") for text in texts) == 6
+        assert sum(text.startswith("0 B  ") for text in texts) == 3
+        assert "0 B  (8 other labels)" in texts
+
+    def test_failed_allocations_are_crosses_with_what_they_asked_for(self) -> None:
+        rows = [*ROWS[:3], (Kind.OOM, 9, 2**20, 0), (Kind.OOM, 9, 2**21, 0), *ROWS[3:]]
+        ax = timeline(small(rows))  # type: ignore[arg-type]
+        (cross,), (reach,) = by_gid(ax, "oom"), by_gid(ax, "oom asked for")
+        assert [list(cross.get_xdata()), list(cross.get_ydata())] == [[3, 4], [6144, 6144]]  # type: ignore[attr-defined]
+        assert [path.vertices[:, 1].tolist() for path in reach.get_paths()] == [[6144, 6144 + 2**20], [6144, 6144 + 2**21]]  # type: ignore[attr-defined]
+        assert "out of memory, event 3: 1 MiB on top of 6 KiB, and 1 more" in legend_texts(ax)
+        assert not by_gid(timeline(small()), "oom")
+
+    def test_levels_above_an_unknown_start_say_so(self) -> None:
+        ax = timeline(small(start=None, identified=False), capacity=8192)
+        ax.figure.canvas.draw()
+        assert ax.get_ylabel() == "payload bytes, simulated, above the unknown start"
+        assert "peak 7 KiB above the start after event 4" in all_texts(ax)
+        assert "+4 KiB" in [label.get_text() for label in ax.get_yticklabels()]
+        assert "capacity 8 KiB, not comparable" in legend_texts(ax)
+        assert not by_gid(ax, "capacity")
+        assert "unknown" not in timeline(small()).get_ylabel()
+
+    @pytest.mark.parametrize("rows", [[], [(Kind.SNAPSHOT, 0, 0, 0)]], ids=["none", "marker"])
+    @pytest.mark.parametrize("draw", [timeline, lifecycle_chart])
+    def test_a_state_without_history_has_no_peak_and_no_axis(
+        self, draw: Callable[..., Axes], rows: list[tuple[Kind, int, int, int]]
+    ) -> None:
+        events = Events.of(*([row[k] for row in rows] for k in range(3)))
+        record = DeviceTrace("gpu", events, Basis.REQUESTED, final_state({1 << 40: 4096, 1 << 41: 512}))
+        ax = draw(replay_device(Trace((record,), "cuda-snapshot", Evidence.MEASURED, Clock.NONE)))
+        assert not by_gid(ax, "peak")
+        assert all_texts(ax).count("peak") == (draw is timeline)
+        assert "4.5 KiB at the snapshot" in all_texts(ax)
+        assert len(ax.get_xticks()) == 0
+        assert ax.get_xlabel().startswith("no allocation or free was recorded")
+
     def test_unknown_axis_and_grouping_are_refused(self) -> None:
         with pytest.raises(InputError, match="choose event or time"):
             timeline(small(), x="place")  # type: ignore[arg-type]
@@ -186,6 +235,29 @@ class TestLifecycleChart:
         ax = lifecycle_chart(small([(Kind.ALLOC, 0, 8, 0), (Kind.FREE, 1, 16, 0)], start=None))  # type: ignore[list-item]
         (bars,) = by_gid(ax, "intervals")
         assert bars.get_paths()[0].vertices[:, 0].min() < -1  # type: ignore[attr-defined]
+
+    def test_storages_that_are_alike_share_a_bar(self) -> None:
+        rows = [(Kind.FREE, 4096 * k, 64, 0) for k in (1, 2, 3)]
+        record = DeviceTrace("gpu", Events.of(*([row[k] for row in rows] for k in range(3))), Basis.REQUESTED, final_state(
+            {(1 << 40) + 2**14 * k: size for k, size in enumerate([8192, 512, 512, 512])}))  # fmt: skip
+        ax = lifecycle_chart(replay_device(Trace((record,), "cuda-snapshot", Evidence.MEASURED, Clock.NONE)))
+        assert [label.get_text() for label in ax.get_yticklabels()] == [
+            "older, 0x10000000000  8 KiB", "3 × older  512 B", "older, 0x1000  64 B", "older, 0x2000  64 B", "older, 0x3000  64 B",
+        ]  # fmt: skip
+        assert "all 7 storages" in ax.get_xlabel()
+
+    def test_signs_are_explained_where_they_occur(self) -> None:
+        told = legend_texts(lifecycle_chart(small()))
+        assert told[-3:] == ["strong: live at the peak", "pale: not live at the peak", "never freed"]
+        assert "may have been live" not in told
+        assert "may have been live" in legend_texts(lifecycle_chart(lossy()))
+        assert "never freed" not in legend_texts(lifecycle_chart(small(ROWS[1:])))
+
+    def test_a_bar_too_short_to_see_is_drawn_wider(self) -> None:
+        rows = [(Kind.ALLOC, 0, 64, 0), (Kind.FREE, 0, 64, 0), *[(Kind.SNAPSHOT, 0, 0, 0)] * 9998]
+        (bars,) = by_gid(lifecycle_chart(small(rows)), "intervals")  # type: ignore[arg-type]
+        across = bars.get_paths()[0].vertices[:, 0]  # type: ignore[attr-defined]
+        assert across.max() - across.min() == pytest.approx(60, rel=0.01)
 
     def test_largest_are_kept_and_the_rest_is_told(self) -> None:
         ax = lifecycle_chart(small(), top=2, order="size")
@@ -262,7 +334,7 @@ class TestSizeSpan:
 def _unlabelled(rows: list[tuple[Kind, int, int, int]]) -> DeviceReplay:
     kind, storage, size, _ = (list(column) for column in zip(*rows, strict=True))
     record = DeviceTrace("gpu", Events.of(kind, np.array(storage) * 2**20, size), Basis.PAYLOAD, start=0)
-    return replay(Trace((record,), "native", Evidence.SIMULATED, Clock.NONE))
+    return replay_device(Trace((record,), "native", Evidence.SIMULATED, Clock.NONE))
 
 
 class TestSeries:
@@ -292,7 +364,7 @@ class TestSeries:
         builder = StackBuilder()
         stacks = [builder.add([Frame("forward", f"model_{k}.py", k + 1)]) for k in range(500)]
         events = Events.of(kinds, address, np.repeat(np.arange(storages) + 1, 2), stack=np.repeat(np.resize(stacks, storages), 2))
-        replayed = replay(
+        replayed = replay_device(
             Trace((DeviceTrace("gpu", events, Basis.PAYLOAD, start=0),), "native", Evidence.SIMULATED, Clock.NONE, builder.table())
         )
         for draw in FIGURES:
@@ -300,7 +372,64 @@ class TestSeries:
             assert sum(len(path.vertices) for c in ax.collections for path in c.get_paths()) < 200_000
 
 
+class TestLanes:
+    def test_spans_that_overlap_take_lanes_of_their_own_and_the_rest_is_counted(self) -> None:
+        spans = tuple(Span("operator", f"job{k}", 0, 7) for k in range(6))
+        ax = timeline(small(spans=spans))
+        assert {f"job{k}" for k in range(4)} <= set(all_texts(ax).splitlines())
+        assert "2 more not shown" in all_texts(ax)
+        assert "operators" in all_texts(ax)
+        assert "not shown" not in all_texts(timeline(small(spans=spans[:4])))
+
+    def test_a_band_ends_with_the_last_event_of_its_span(self) -> None:
+        ax = timeline(small(spans=(Span("operator", "first", 0, 4), Span("operator", "second", 4, 7))))
+        bands = [path.get_extents() for c in ax.collections for path in c.get_paths() if c.get_gid() == "lane"]
+        assert [(band.x0, band.x1) for band in bands] == [(0, 3), (4, 6)]
+
+    def test_names_without_room_are_told_by_the_legend(self) -> None:
+        rows = [(Kind.ALLOC, 0, 64, 0), *[(Kind.SNAPSHOT, 0, 0, 0)] * 999]
+        spans = [Span("phase", name, start, start + width) for start in (0, 500) for name, width in (("forward", 20), ("backward", 400))]
+        spans = [span if span.name == "forward" else Span("phase", span.name, span.start + 20, span.stop + 20) for span in spans]
+        ax = timeline(small(rows, spans=tuple(spans)))  # type: ignore[arg-type]
+        assert "backward" in all_texts(ax)
+        assert "phase forward" in legend_texts(ax)
+        assert "phase backward" not in legend_texts(ax)
+
+
+class TestTitles:
+    @pytest.mark.parametrize("draw", FIGURES)
+    def test_the_name_that_is_given_and_the_title_of_the_scenario_stand_below_the_headline(self, draw: Callable[..., Axes]) -> None:
+        replayed = small()
+        replayed = replay_device(dataclasses.replace(replayed.trace, settings={"title": "Three steps"}))
+        assert "step.toml · Three steps · scenario, 7 events" in all_texts(draw(replayed, title="step.toml"))
+        assert "step.toml · scenario, 7 events" in all_texts(draw(small(), title="step.toml"))
+
+
+class TestNotebook:
+    @pytest.mark.parametrize("draw", FIGURES)
+    def test_axes_of_a_figure_of_its_own_and_the_figure_show_themselves(self, draw: Callable[..., Axes]) -> None:
+        ax = draw(small())
+        for shown in (ax, ax.figure):
+            png, size = shown._repr_png_()  # type: ignore[attr-defined]
+            assert png.startswith(b"\x89PNG")
+            assert size["width"] == round(ax.figure.get_size_inches()[0] * 96)
+
+
 class TestStyle:
+    def test_groups_without_a_name_look_different_from_each_other_and_the_same_everywhere(self) -> None:
+        keys = [
+            "(no stack recorded)",
+            "(older than the window)",
+            "(its allocation was lost)",
+            "(outside)",
+            "(no label)",
+            "(3 other owners)",
+        ]
+        looks = [(style.colours("owner", [key])[key], style.hatch(key)) for key in keys]
+        assert len(set(looks)) == len(keys)
+        among_others = style.colours("owner", ["a.py:1 f", *keys[::-1], "b.py:2 g"])
+        assert [(among_others[key], style.hatch(key)) for key in keys] == looks
+
     @pytest.mark.parametrize(
         ("name", "short"),
         [
@@ -331,4 +460,4 @@ class TestStyle:
     def test_times_that_go_back_do_not_fold_the_axis(self) -> None:
         events = Events.of([Kind.ALLOC, Kind.ALLOC, Kind.ALLOC], [1, 2, 3], [1, 1, 1], time=[5, 3, 9])
         trace = Trace((DeviceTrace("gpu", events, Basis.PAYLOAD, start=0),), "native", Evidence.SIMULATED, Clock.TICKS)
-        assert EventScale.of(replay(trace), "time").at.tolist() == [0, 0, 0, 4, 4]
+        assert EventScale.of(replay_device(trace), "time").at.tolist() == [0, 5, 5, 9, 9]

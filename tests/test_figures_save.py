@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 from lifecycle_sim.errors import InputError, OutputExistsError
 from lifecycle_sim.events import Basis, Clock, DeviceTrace, Events, Evidence, Kind, Trace
 from lifecycle_sim.output.figures import composition, lifecycle_chart, save, size_span, timeline
-from lifecycle_sim.replay import replay
+from lifecycle_sim.replay import replay_device
 
 EVENTS = Events.of([Kind.ALLOC, Kind.ALLOC, Kind.FREE], [1, 2, 1], [1024, 2048, 1024], category=[1, 5, 1])
-REPLAYED = replay(Trace((DeviceTrace("gpu", EVENTS, Basis.PAYLOAD, start=0),), "scenario", Evidence.SIMULATED, Clock.NONE))
+REPLAYED = replay_device(Trace((DeviceTrace("gpu", EVENTS, Basis.PAYLOAD, start=0),), "scenario", Evidence.SIMULATED, Clock.NONE))
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])

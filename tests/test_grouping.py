@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Basis, Clock, DeviceTrace, Events, Evidence, Frame, Kind, Span, StackBuilder, StackTable, Trace
-from lifecycle_sim.replay import BY, DeviceReplay, group, replay
+from lifecycle_sim.replay import BY, DeviceReplay, group, replay_device
 from lifecycle_sim.replay.grouping import innermost_spans, size_class_names, size_classes
 from lifecycle_sim.replay.owners import innermost_python_frames, is_folded, owner_frames
 
@@ -98,7 +98,7 @@ def spread(size: list[int], **columns: object) -> DeviceReplay:
     spans = columns.pop("spans", ())
     events = Events.of([Kind.ALLOC] * len(size), range(len(size)), size, **columns)
     device = DeviceTrace("cuda:0", events, Basis.REQUESTED, start=0, spans=spans)  # type: ignore[arg-type]
-    return replay(Trace((device,), "native", Evidence.MEASURED, Clock.NONE, **trace_columns))  # type: ignore[arg-type]
+    return replay_device(Trace((device,), "native", Evidence.MEASURED, Clock.NONE, **trace_columns))  # type: ignore[arg-type]
 
 
 def names(replayed: DeviceReplay, by: str) -> list[str]:
@@ -113,9 +113,9 @@ def test_groups_by_stack_tell_no_stack_from_an_old_storage() -> None:
     first, second = builder.add([MALLOC, LINEAR, USER]), builder.add([MALLOC, USER])
     events = Events.of([0, 0, 0, Kind.FREE], [1, 2, 3, 9], [8, 8, 8, 8], stack=[first, second, -1, first])
     device = DeviceTrace("cuda:0", events, Basis.REQUESTED)
-    replayed = replay(Trace((device,), "native", Evidence.MEASURED, Clock.NONE, stacks=builder.table()))
-    assert names(replayed, "owner") == ["(older than the window)", str(USER), str(USER), "(no stack recorded)"]
-    assert names(replayed, "frame") == ["(older than the window)", str(LINEAR), str(USER), "(no stack recorded)"]
+    replayed = replay_device(Trace((device,), "native", Evidence.MEASURED, Clock.NONE, stacks=builder.table()))
+    assert names(replayed, "owner") == ["(older than the window, no stack)", str(USER), str(USER), "(no stack recorded)"]
+    assert names(replayed, "frame") == ["(older than the window, no stack)", str(LINEAR), str(USER), "(no stack recorded)"]
     assert names(replayed, "stack")[1:3] == [f"{MALLOC} ← {LINEAR} ← {USER}", f"{MALLOC} ← {USER}"]
 
 
@@ -170,7 +170,7 @@ def test_unknown_keys_and_anonymous_events_are_refused() -> None:
     events = Events.of([0], [-1], [5])
     device = DeviceTrace("cuda:0", events, Basis.ALLOCATED, identified=False)
     with pytest.raises(InputError, match="without identities"):
-        group(replay(Trace((device,), "profiler", Evidence.MEASURED, Clock.NONE)), "owner")
+        group(replay_device(Trace((device,), "profiler", Evidence.MEASURED, Clock.NONE)), "owner")
 
 
 def test_every_key_works_on_a_trace_without_storages() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Kind
-from lifecycle_sim.replay import Total, lifespans, replay
+from lifecycle_sim.replay import Total, lifespans, replay_device
 from lifecycle_sim.replay.lifespans import allocation_spans
 from tests.programs import Act, final_state, live_after, programs, record
 
@@ -15,7 +15,7 @@ def test_spans_count_the_allocations_in_between() -> None:
     """The picture at the top of the module."""
     a, b, c, d = ((address, 4) for address in range(4))
     order = [(Kind.ALLOC, a), (Kind.ALLOC, b), (Kind.ALLOC, c), (Kind.FREE, b), (Kind.ALLOC, d), (Kind.FREE, c), (Kind.FREE, a)]
-    replayed = replay(record([Act(kind, *storage) for kind, storage in order], None, start=0))
+    replayed = replay_device(record([Act(kind, *storage) for kind, storage in order], None, start=0))
     assert allocation_spans(replayed).tolist() == [3, 1, 1, 0]
     told = lifespans(replayed, within=1)
     assert told.temporary == Total(2, 8, 8)
@@ -29,7 +29,7 @@ def test_spans_count_the_allocations_in_between() -> None:
 def test_against_a_plain_walk(acts: list[Act], within: int, data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(acts)))
     window, older = acts[first:], live_after(acts[:first])
-    replayed = replay(record(window, final_state(live_after(acts))))
+    replayed = replay_device(record(window, final_state(live_after(acts))))
     made, born = 0, dict.fromkeys(older, -1)
     held = dict(older)
     kinds: dict[str, list[int]] = {"temporary": [], "passing": [], "older_freed": []}
@@ -54,8 +54,22 @@ def test_against_a_plain_walk(acts: list[Act], within: int, data: st.DataObject)
     assert {cell.span_class for cell in told.cells} == set(range(len(told.span_names)))
 
 
+@pytest.mark.parametrize(("others", "within", "temporary"), [(1, 0, 1), (3, 1, 3), (30, 7, 30), (100, 8, 100)])
+def test_what_lives_throughout_is_not_temporary_however_few_allocations_there_are(others: int, within: int, temporary: int) -> None:
+    """::
+
+    weights  +-----------+
+    others    ++ ++ ++ ++
+    """
+    weights, other = (1, 64), (2, 8)
+    order = [(Kind.ALLOC, weights), *[(Kind.ALLOC, other), (Kind.FREE, other)] * others, (Kind.FREE, weights)]
+    told = lifespans(replay_device(record([Act(kind, *storage) for kind, storage in order], None, start=0)))
+    assert told.within == within
+    assert (told.temporary.count, told.passing.count, told.long_lived.count) == (temporary, 1, 0)
+
+
 def test_storages_older_than_the_window_have_no_known_span() -> None:
-    replayed = replay(record([Act(Kind.FREE, 1 << 40, 9)], final_state({(1 << 40) + (1 << 12): 700})))
+    replayed = replay_device(record([Act(Kind.FREE, 1 << 40, 9)], final_state({(1 << 40) + (1 << 12): 700})))
     told = lifespans(replayed)
     assert (told.older_freed, told.long_lived) == (Total(1, 9, 9), Total(1, 700, 700))
     assert told.size_names == ("8 B – 16 B", "512 B – 1 KiB")
@@ -63,7 +77,7 @@ def test_storages_older_than_the_window_have_no_known_span() -> None:
 
 
 def test_a_negative_span_is_refused_and_an_empty_trace_has_no_cells() -> None:
-    replayed = replay(record([], None))
+    replayed = replay_device(record([], None))
     with pytest.raises(InputError, match="within -1 allocations"):
         lifespans(replayed, -1)
     assert (lifespans(replayed).cells, lifespans(replayed).size_names) == ((), ())

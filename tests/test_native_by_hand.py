@@ -164,6 +164,7 @@ def test_a_final_state_by_hand() -> None:
         ('{"alloc": "a", "size": 1.5}', "size 1.5 is not a size: write bytes as an integer"),
         ('{"alloc": "a", "size": true}', "size True is not a size"),
         ('{"alloc": "a", "size": 9223372036854775808}', "beyond 2^63 bytes"),
+        ('{"fre": "a", "label": "x"}', "its first key is 'fre': did you mean 'free'?"),
         ('{"alloc": "a", "szie": 1}', "key 'szie' is not known in a line with 'alloc': did you mean 'size'?"),
         ('{"aloc": "a", "size": 1}', "its first key is 'aloc': did you mean 'alloc'?"),
         ('{"alloc": "a", "free": "b"}', "'alloc' and 'free' in one line: write one event a line"),

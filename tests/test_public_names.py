@@ -10,9 +10,10 @@ from tests.cli_support import KIB, small_trace
 
 NAMES = (
     "Attribution Capture CaptureError DeviceProfile DeviceReplay DeviceTrace Events Finding InputError LifecycleError Lifetimes "
-    "MissingExtraError OutputExistsError Peak Prediction Program ScenarioError SnapshotError SteadyState Timeline Trace "
-    "TraceFormatError TraceInvariantError UnitError UnsafePickleError Verdict attribute capture capture_file check figures "
-    "load_scenario predict read_trace replay_all replay_device run run_scenario steady_state summarise verdict write"
+    "MissingExtraError OutputExistsError ParameterTable Peak Prediction Program Recording ScenarioError SnapshotError SteadyState "
+    "Timeline Trace TraceFormatError TraceInvariantError UnitError UnsafePickleError Verdict WhatIf Why attribute capture "
+    "capture_file check figures load_scenario params predict read_trace record replay_all replay_device run run_scenario "
+    "steady_state summarise sweep_allocator verdict what_if_allocator why_out_of_memory write"
 )
 
 
@@ -68,3 +69,23 @@ def test_notebook_tables_escape_what_a_recording_says():
     from lifecycle_sim.display import table_html
 
     assert "<script>" not in table_html("<script>", [("<script>", "<script>")])
+
+
+def test_what_completion_and_help_show_is_public():
+    import pydoc
+
+    assert dir(ls) == sorted(ls.__all__)
+    assert dir(ls.figures) == sorted(ls.figures.__all__)
+    text = pydoc.render_doc(ls.figures, renderer=pydoc.plaintext)
+    assert all(f"    {name}(" in text for name in ls.figures.__all__)
+    assert '"category"' in ls.attribute.__doc__
+
+
+def test_what_is_no_trace_is_refused_in_words():
+    with pytest.raises(ls.InputError, match=r"not str: read a recording with read_trace\(path\) first"):
+        ls.replay_device("snapshot.pickle")
+
+
+def test_functions_bear_their_public_names():
+    for name in ls.__all__:
+        assert getattr(getattr(ls, name), "__name__", name).rpartition(".")[2] == name

@@ -2,30 +2,22 @@
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from plots.remake import GALLERY, commands
+from plots.remake import GALLERY, SHOWN, commands, printed
 from tests.conftest import ROOT
 
-SHOWN = re.compile(r"```console\n\$ lifecycle-sim (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = [(found["command"], found["output"]) for found in SHOWN.finditer(README)]
 
 
-def printed(command: str) -> str:
-    """What the command line prints on standard output, 100 columns wide."""
-    program = [sys.executable, "-m", "lifecycle_sim", *shlex.split(command)]
-    return subprocess.run(program, cwd=ROOT, env=os.environ | {"COLUMNS": "100"}, capture_output=True, text=True, check=False).stdout
-
-
 @pytest.mark.parametrize(("command", "output"), EXAMPLES, ids=[command for command, _ in EXAMPLES])
 def test_a_command_prints_what_the_readme_shows(command: str, output: str) -> None:
-    assert [line.rstrip() for line in printed(command).splitlines()] == [line.rstrip() for line in output.splitlines()]
+    assert printed(command) == output
 
 
 def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Scenarios: what they may say, and every problem told at once with its line."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from lifecycle_sim.errors import ScenarioError
 from lifecycle_sim.events import Category, Clock, Kind
-from lifecycle_sim.program import Capacity, CapacityMode, InSteps, Lives, SameInstant, load_scenario, static_table
+from lifecycle_sim.program import Capacity, CapacityMode, InSteps, Lives, SameInstant, load_scenario, run, static_table
 from lifecycle_sim.program.places import Lines
 
 BROKEN = """\
@@ -116,6 +117,9 @@ def test_all_problems_at_once_each_with_its_line() -> None:
         ("[[event]]\nrepeat = 0\nat = 0\nalloc = 'a'\nsize = '1 B'\n", "give 1 or more"),
         ("[[event]]\nrepeat = 10000000\nat = 0\nalloc = 'a{i}'\nsize = '1 B'\n", "at most 1,000,000"),
         ("[[event]]\nrepeat = 3\nat = 0\nalloc = 'a'\nsize = '1 B'\n", "declared twice"),
+        ("events = [\n{ at = 0 },\n]\n", "line 1: events: unknown key; did you mean 'event'"),
+        ("title = 'x'\n[[events]]\nat = 0\n", "line 2: events: unknown key; did you mean 'event'"),
+        ("event = [{ at = 0, alloc = 'a' }, { at = 1, free = 'b' }]\n", r"line 1, \[\[event\]\] 2: at 1 frees 'b'"),
         ("[parameters]\ni = 3\n", "counts repeats"),
         ("[parameters]\nmin = 3\n", "is a function"),
         ("[parameters]\n'a b' = 3\n", "cannot stand in an expression"),
@@ -331,8 +335,94 @@ def test_a_storage_may_be_declared_apart_and_allocated_twice() -> None:
 
 
 def test_lines_are_left_out_rather_than_wrong() -> None:
-    text = "x = '''\n[[event]]\n'''\n[[event]]\nat = 0\n"
-    assert Lines(text, {"x": "", "event": [{"at": 0}]}).row("event", 1) == 0
+    text = '["event"]\n[[event]]\nat = 0\n[[event]]\nat = 1\n'
+    assert Lines(text, {"event": [{"at": 0}] * 3}).row("event", 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("x = '''\n[[event]]\n'''\n[[event]]\nat = 0\n", [4]),
+        ("event = [{ at = 0 }, { at = 1 }]\n", [1, 1]),
+        ('event = [{ at = 0 },\n  { at = 1 }, # { }\n\n{ at = \'}{\', x = [{ }] }, { at = """\n{""" }]\n', [1, 2, 4, 4]),
+        ("event = [\n  # { at = 0 },\n  { at = 1 },\n]\nx = 3\n", [3]),
+        ("[[event]]\nx = [{ a = 1 },\n{ a = 2 }]\n[[event]]\n", [1, 4]),
+    ],
+)
+def test_lines_of_tables_however_they_are_written(text: str, lines: list[int]) -> None:
+    found = Lines(text, tomllib.loads(text))
+    assert [found.row("event", number) for number in range(1, len(lines) + 1)] == lines
+
+
+def test_the_line_of_a_table_by_itself() -> None:
+    text = "title = 'x'\nparameters = { a = 1 }\n"
+    assert Lines(text, tomllib.loads(text)).row("parameters", 1) == 2
+
+
+def test_what_is_wrong_in_one_row_hides_nothing_about_other_names() -> None:
+    found = problems_of(
+        "event = [\n"
+        "{ at = 0, alloc = 'a', size = '1 B' },\n{ at = 1, free = 'a' },\n{ at = 2, free = 'a' },\n"
+        "{ at = 3, fre = 'b' },\n{ at = 4, alloc = 'b', size = '1 B' },\n{ at = 5, free = 'b' },\n{ at = 6, free = 'b' },\n"
+        "{ at = 'soon', alloc = 'c', size = '1 B' },\n{ at = 7, free = 'c' },\n]\n"
+    )
+    assert [line.split(",")[0] for line in found] == ["line 4", "line 5", "line 9"], found
+    assert "the storage is freed already" in found[0]
+
+
+def test_what_is_wrong_in_one_operator_hides_nothing_about_others() -> None:
+    rows = [
+        operator("f", reeds=["x"], writes=["y"]),
+        operator("g", reads=["x", "y"]),
+        operator("h", frees=["w"]),
+        operator("k", frees=["w"]),
+    ]
+    found = problems_of(OPERATORS + "".join(rows))
+    assert len(found) == 2, found
+    assert "did you mean 'reads'" in found[0]
+    assert "'k' frees 'w', which is not live" in found[1]
+
+
+def test_a_double_free_says_what_still_holds_the_storage() -> None:
+    rows = (
+        "event = [\n{ at = 0, alloc = 'w', size = '1 B' }, { at = 0, alloc = 'other', size = '1 B' },\n{ at = 1, share = 'w', as = 't' },\n"
+    )
+    rows += "{ at = 2, free = 'w' },\n{ at = 3, free = 'w' },\n"
+    assert "a name goes once; the storage is freed when 't' goes too" in problems_of(rows + "]\n")[0]
+    assert "the storage is freed already" in problems_of(rows.replace("3, free = 'w'", "3, free = 't' },\n{ at = 4, free = 'w'") + "]\n")[0]
+
+
+def test_parameters_that_make_problems_are_named() -> None:
+    text = "[parameters]\nbatch = 4\nrows = 'batch * 2'\n[[storage]]\nname = 'v'\nsize = 'batch B'\n"
+    text += "[[event]]\nat = 0\nalloc = 'a'\nsize = 'rows * 4 B'\n"
+    found = problems_of(text, batch=-1)
+    assert found[0] == "the problems below come with batch = -1: with its own batch the scenario has none"
+    assert "negative (-1 B with batch = -1)" in found[1]
+    assert "negative (-8 B with rows = -2)" in found[2]
+    assert load_scenario(text, {"batch": 0})
+    (empty,) = run(load_scenario(text, {"batch": 0})).assumptions
+    assert (empty.code, empty.count, "batch = 0, rows = 0" in empty.text) == ("empty_storages", 2, True)
+    assert run(load_scenario(text)).assumptions == ()
+
+
+def test_mixed_clocks_are_one_problem() -> None:
+    text = "event = [\n{ at = '1 ms', alloc = 'a', size = '1 B' },\n{ at = 3, free = 'a' },\n]\n"
+    (problem,) = problems_of(text)
+    assert "counts ticks, but line 2" in problem
+    (problem,) = problems_of("horizon = '1 s'\n" + text.replace("'1 ms'", "1"))
+    assert problem.startswith("line 1: horizon: counts seconds, but line 3")
+
+
+def test_the_horizon_is_a_time_above_zero() -> None:
+    text = "event = [\n{ at = '0', alloc = 'a', size = '1 B' },\n{ at = '3 ms', free = 'a' },\n]\n"
+    assert load_scenario("horizon = '4 ms'\n" + text).horizon == 4_000_000
+    assert load_scenario(text).horizon is None
+    assert "no time to average over" in problems_of("horizon = 0\n" + text)[0]
+
+
+def test_tables_in_braces_over_several_lines_are_explained() -> None:
+    assert "stands on one line: write [[event]]" in problems_of("event = [\n{ at = 0,\nalloc = 'a' },\n]\n")[0]
+    assert "stands on one line" not in problems_of("[[event]\nat = 0\n")[0]
 
 
 _SNIPPETS = st.sampled_from(

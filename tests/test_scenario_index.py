@@ -29,3 +29,14 @@ def test_the_first_figure_below_a_command_is_the_peak_it_tells(command, text, mo
     assert result.exit_code == (1 if "does not fit" in text else 0)
     assert document["source"]["evidence"] == "simulated"
     assert f"{peak:,} B" in CliRunner().invoke(main, shlex.split(command)).stdout
+
+
+@pytest.mark.parametrize(("command", "text"), ENTRIES, ids=[command for command, _ in ENTRIES])
+def test_a_command_prints_the_bytes_and_seconds_that_stand_below_it(command, text, monkeypatch):
+    """A sentence about another same-instant rule tells of another run."""
+    monkeypatch.chdir(ROOT)
+    printed = " ".join(CliRunner().invoke(main, shlex.split(command)).stdout.split())
+    told = ". ".join(sentence for sentence in " ".join(text.split()).split(". ") if "same_instant" not in sentence)
+    figures = re.findall(r"(?<![\d,])\d[\d,]*(?:\.\d+)? (?:B·s|B|s)\b", told)
+    assert figures
+    assert [figure for figure in figures if figure not in printed] == []

@@ -12,7 +12,7 @@ import pytest
 from lifecycle_sim.events import Category, Kind, Trace
 from lifecycle_sim.events.check import check
 from lifecycle_sim.program import load_scenario, problems, run, run_scenario, static_table
-from lifecycle_sim.replay import attribute, replay, steady_state
+from lifecycle_sim.replay import attribute, average, replay_device, steady_state
 from lifecycle_sim.units import format_exact
 from tests.test_engine import levels, story
 
@@ -57,7 +57,7 @@ def test_each_opens_with_what_it_shows_and_what_to_look_for_and_runs(path: Path)
     assert program.title
     trace = run(program)
     assert check(trace) == ()
-    replayed = replay(trace)
+    replayed = replay_device(trace)
     assert (replayed.peak.size, replayed.peak.event) == peak(trace)
     assert replayed.timeline.levels.tolist() == [0, *levels(trace)]
     assert sum(share.size for share in attribute(replayed, top=None).shares) == replayed.peak.size
@@ -141,7 +141,7 @@ def test_what_the_static_table_lacks_at_the_peak_of_the_mlp_step_and_when() -> N
     absent = sum(size - live[category] for category, size in table.items())
     assert absent == 264_192
     assert level == sum(table.values()) + sum(lacks.values()) - absent == 15_474_688
-    steady = steady_state(replay(trace))
+    steady = steady_state(replay_device(trace))
     assert (steady.level, steady.since) == (sum(table.values()), 1), "counted from 0: the first step creates the states"
     tiny = run_scenario(SCENARIOS / "mlp_step.toml", {"batch": 1, "seq": 1})
     assert ("phase", "optimizer") in inside(tiny, peak(tiny)[1])
@@ -173,3 +173,5 @@ def test_one_average_three_peaks(gap: int, expected: int) -> None:
     assert max(level) == expected * GIB
     held = sum(level[i] * (time[i + 1] - time[i]) for i in range(len(time) - 1))
     assert Fraction(held, 100 * 10**9) == Fraction(32, 100) * GIB
+    told = average(replay_device(trace), 0, trace.settings["horizon"])
+    assert (told.area, told.mean) == (held, Fraction(32, 100) * GIB)

@@ -285,7 +285,10 @@ WRONG = [
     (put((*EVENT, "frames"), None), "device_traces[0][1].frames: is None, should be a list of frames"),
     (put((*EVENT, "frames"), [1]), "device_traces[0][1].frames[0]: is 1 (int), should be a frame: a dict with name, filename and line"),
     (put((*EVENT, "frames"), [{"line": "7"}]), "device_traces[0][1].frames[0].line: is '7' (str), should be an integer that fits 64 bits"),
-    (put(("device_traces", 0, 10, "device_free"), "x"), "device_traces[0][10].addr: is 'x' (str), should be an integer that fits 64 bits"),
+    (
+        put(("device_traces", 0, 10, "device_free"), "x"),
+        "device_traces[0][10].device_free: is 'x' (str), should be an integer that fits 64 bits",
+    ),
     (put(("segments", 0), []), "segments[0]: is [] (list), should be a segment: a dict with device, address, total_size, blocks and more"),
     (put(("segments", 0, "device"), "0"), "segments[0].device: is '0' (str), should be an integer from -1 to 1023"),
     (put(("segments", 0, "device"), -1), "segments: holds a segment with device -1"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Basis, Clock, DeviceTrace, Events, Evidence, Frame, Kind, Span, StackBuilder, Trace
-from lifecycle_sim.replay import Drift, replay, steady_state
+from lifecycle_sim.replay import Drift, replay_device, steady_state
 from lifecycle_sim.replay.recurrence import MIN_ALLOCATIONS, fundamental_period
 from tests.programs import Act, programs, record
 from tests.recordings import read_events
@@ -23,7 +23,7 @@ from tests.training import LEAK, NODE, Recorder, forward, line, train, without_s
 @pytest.mark.parametrize("annotate", [True, False])
 def test_steps_of_a_training_loop_are_found_with_and_without_annotations(annotate: bool) -> None:
     out, ends = train(4, annotate=annotate)
-    replayed = replay(out.trace(start=0))
+    replayed = replay_device(out.trace(start=0))
     state = steady_state(replayed)
     assert state.boundaries == tuple(ends)
     assert [step.same for step in state.steps] == [None, True, True, True]
@@ -40,7 +40,7 @@ def test_a_window_that_ends_before_gradients_are_cleared_is_steady_with_its_grad
     out, _ = train(4, annotate=True)
     cleared = sorted(span.start for span in out.spans if "zero_grad" in span.name)
     out.spans = [span for span in out.spans if span.start < cleared[-1]]
-    state = steady_state(replay(out.trace(stop=cleared[-1], start=0)))
+    state = steady_state(replay_device(out.trace(stop=cleared[-1], start=0)))
     assert state.boundaries == tuple(cleared)
     assert (state.since, state.drift, state.drifting) == (1, (0, 0, 0), ())
     assert state.level == 4 * sum(range(1000, 1004))
@@ -51,7 +51,7 @@ def test_a_window_that_ends_before_gradients_are_cleared_is_steady_with_its_grad
 def test_a_leak_drifts_at_its_owner(bare: bool) -> None:
     out, ends = train(5, leaks=[96] * 5)
     trace = out.trace(start=0)
-    state = steady_state(replay(without_stacks(trace) if bare else trace))
+    state = steady_state(replay_device(without_stacks(trace) if bare else trace))
     assert state.boundaries == tuple(ends)
     assert (state.since, state.level, state.transient, state.peak) == (None, None, None, None)
     assert state.drift == (96,) * 4
@@ -62,7 +62,7 @@ def test_a_leak_drifts_at_its_owner(bare: bool) -> None:
 
 def test_steps_are_steady_since_the_last_one_that_left_something_behind() -> None:
     out, ends = train(6, leaks=[0, 10, 0, 30])
-    state = steady_state(replay(out.trace(start=0)), ends)
+    state = steady_state(replay_device(out.trace(start=0)), ends)
     assert [step.same for step in state.steps] == [None, False, True, False, True, True]
     assert (state.since, state.drift, state.drifting) == (4, (10, 0, 30, 0, 0), (Drift(str(LEAK), 40, 2),))
     assert state.level == 3 * sum(range(1000, 1004)) + 40
@@ -72,7 +72,7 @@ def test_steps_are_steady_since_the_last_one_that_left_something_behind() -> Non
 def test_steps_are_found_in_a_window_that_starts_and_ends_inside_them(first: int, last: int, whole: bool) -> None:
     out, ends = train(8)
     first, stop = 0 if whole else ends[0] + first, len(out.rows) - last
-    state = steady_state(replay(out.trace(first, stop)))
+    state = steady_state(replay_device(out.trace(first, stop)))
     true_ends = [end - first for end in ends if first < end <= stop]
     assert set(state.boundaries) <= set(true_ends)
     assert len(state.boundaries) >= len(true_ends) - 1
@@ -89,28 +89,28 @@ def test_what_is_older_than_the_window_is_replaced_by_any_storage_of_its_size() 
         if step == 2:
             out.free(old)
         ends.append(len(out.rows) - 2)
-    state = steady_state(replay(out.trace(2)), ends)
+    state = steady_state(replay_device(out.trace(2)), ends)
     assert [step.same for step in state.steps] == [None, True, False, True]
-    assert state.drifting == (Drift("(older than the window)", -30, -1),)
+    assert state.drifting == (Drift("(older than the window, no stack)", -30, -1),)
     out = Recorder()
     gradient = out.alloc(500, NODE)
     out.free(out.alloc(1))
     out.free(gradient)
     out.alloc(500, NODE)
-    state = steady_state(replay(out.trace(1)), [2, 4])
+    state = steady_state(replay_device(out.trace(1)), [2, 4])
     assert (state.since, state.drifting) == (1, ())
 
 
 @pytest.mark.parametrize("ends_that_differ", [True, False])
 def test_a_loop_over_layers_is_not_a_loop_of_steps(ends_that_differ: bool) -> None:
     trace = forward(24, ends_that_differ).trace(start=0)
-    state = steady_state(replay(trace))
+    state = steady_state(replay_device(trace))
     assert (state.steps, state.since, state.drift) == ((), None, ())
     assert state.how.startswith("no steps found")
     if ends_that_differ:
-        assert not steady_state(replay(without_stacks(trace))).steps
+        assert not steady_state(replay_device(without_stacks(trace))).steps
         cut_off = without_stacks(forward(24).trace(stop=-1, start=0))
-        assert not steady_state(replay(cut_off)).steps
+        assert not steady_state(replay_device(cut_off)).steps
 
 
 def test_a_loop_that_was_interrupted_is_not_taken_for_steps_after_a_first_one() -> None:
@@ -121,7 +121,7 @@ def test_a_loop_that_was_interrupted_is_not_taken_for_steps_after_a_first_one() 
         out.free(*inner)
         if layer == 9:
             out.free(out.alloc(77))
-    assert not steady_state(replay(out.trace(start=0))).steps
+    assert not steady_state(replay_device(out.trace(start=0))).steps
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -133,7 +133,7 @@ def test_random_allocations_have_no_steps(seed: int) -> None:
             out.free(live.pop(int(random.integers(len(live)))))
         else:
             live.append(out.alloc(int(random.integers(1, 4)), line(int(random.integers(1, 3)))))
-    assert not steady_state(replay(out.trace(start=0))).steps
+    assert not steady_state(replay_device(out.trace(start=0))).steps
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 200])
@@ -141,7 +141,7 @@ def test_one_allocation_over_and_over_has_no_steps(count: int) -> None:
     out = Recorder()
     for _ in range(count):
         out.free(out.alloc(8, line(1)))
-    assert not steady_state(replay(out.trace(start=0))).steps
+    assert not steady_state(replay_device(out.trace(start=0))).steps
 
 
 def naive_period(token: list[int]) -> tuple[int, int]:
@@ -187,7 +187,7 @@ def test_judgement_and_drift_are_those_of_a_plain_walk(acts: list[Act], numbers:
             del live[act.address]
         if event + 1 in ends:
             sets.append(Counter(live.values()))
-    state = steady_state(replay(trace), ends)
+    state = steady_state(replay_device(trace), ends)
     same = [now == before for before, now in pairwise(sets)]
     assert [step.same for step in state.steps] == ([None, *same] if sets else [])
     assert [step.level for step in state.steps] == [sum(size * n for (size, _), n in held.items()) for held in sets]
@@ -206,7 +206,7 @@ def test_more_drifting_owners_than_asked_for_are_put_together() -> None:
         for number in (5, 3, 9, 3):
             out.alloc(number, line(number))
         ends.append(len(out.rows))
-    state = steady_state(replay(out.trace(start=0)), ends, top=2)
+    state = steady_state(replay_device(out.trace(start=0)), ends, top=2)
     assert state.drifting == (Drift(str(line(9)), 18, 2), Drift(str(line(3)), 12, 4), Drift("(1 other owner)", 10, 2))
     assert sum(state.drift) == 40
 
@@ -216,7 +216,7 @@ def test_events_without_identity_are_judged_by_sizes_and_drift_by_category() -> 
     (device,) = out.trace().devices
     events = Events.of(device.events.kind, [-1] * len(device), device.events.size)
     anonymous = DeviceTrace("cuda:0", events, Basis.ALLOCATED, start=0, identified=False)
-    state = steady_state(replay(Trace((anonymous,), "profiler", Evidence.MEASURED, Clock.NONE)))
+    state = steady_state(replay_device(Trace((anonymous,), "profiler", Evidence.MEASURED, Clock.NONE)))
     assert state.boundaries == tuple(ends)
     assert [step.same for step in state.steps] == [None, False, False, False]
     assert state.drifting == (Drift("unknown", 21, 3),)
@@ -239,7 +239,7 @@ def spanned(*spans: Span, events: int = 12) -> DeviceTrace:
 def test_spans_that_are_steps(kind: str, names: list[str]) -> None:
     inner, cut_off = Span("annotation", "step", 4, 5), Span(kind, names[0], 10, 12, closed=False)
     device = spanned(Span(kind, names[0], 1, 4), *([inner] if kind == "step" else []), Span(kind, names[1], 6, 9), cut_off)
-    state = steady_state(replay(Trace((device,), "native", Evidence.MEASURED, Clock.NONE)))
+    state = steady_state(replay_device(Trace((device,), "native", Evidence.MEASURED, Clock.NONE)))
     assert [(step.start, step.stop) for step in state.steps] == [(1, 4), (6, 9)]
     assert state.drift == (5,)
 
@@ -247,7 +247,7 @@ def test_spans_that_are_steps(kind: str, names: list[str]) -> None:
 def test_annotations_that_are_no_steps_and_steps_by_name() -> None:
     names = ["aten::step_fn", "Optimizer.zero_grad#SGD.zero_grad", "backward", "backward"]
     device = spanned(*(Span("annotation", name, i, i + 1) for i, name in enumerate(names)))
-    replayed = replay(Trace((device,), "native", Evidence.MEASURED, Clock.NONE))
+    replayed = replay_device(Trace((device,), "native", Evidence.MEASURED, Clock.NONE))
     assert not steady_state(replayed).steps
     assert [(step.start, step.stop) for step in steady_state(replayed, "backward").steps] == [(2, 3), (3, 4)]
     with pytest.raises(InputError, match="no annotation is named 'forward': the recording has 'aten::step_fn', "):
@@ -256,14 +256,14 @@ def test_annotations_that_are_no_steps_and_steps_by_name() -> None:
 
 def test_one_recorded_step_is_shown_but_not_judged() -> None:
     device = spanned(Span("annotation", "Optimizer.step#SGD.step", 3, 5))
-    state = steady_state(replay(Trace((device,), "native", Evidence.MEASURED, Clock.NONE)))
+    state = steady_state(replay_device(Trace((device,), "native", Evidence.MEASURED, Clock.NONE)))
     assert [(step.start, step.stop, step.same) for step in state.steps] == [(0, 5, None)]
     assert (state.since, state.drift, state.drift_per_step) == (None, (), None)
     assert "not enough steps" in repr(state)
 
 
 def test_boundaries_that_do_not_fit_are_refused_all_at_once() -> None:
-    replayed = replay(Trace((spanned(),), "native", Evidence.MEASURED, Clock.NONE))
+    replayed = replay_device(Trace((spanned(),), "native", Evidence.MEASURED, Clock.NONE))
     with pytest.raises(InputError) as caught:
         steady_state(replayed, [3, 3, 40])
     assert len(caught.value.problems) == 2
@@ -276,7 +276,7 @@ def test_boundaries_that_do_not_fit_are_refused_all_at_once() -> None:
 )
 @pytest.mark.parametrize("annotations", [True, False])
 def test_three_recorded_steps_are_found_either_way(shared: Path, name: str, ends: tuple[int, ...], annotations: bool) -> None:
-    replayed = replay(read_events(shared / f"data/snapshots/{name}.pickle", start=0, annotations=annotations))
+    replayed = replay_device(read_events(shared / f"data/snapshots/{name}.pickle", start=0, annotations=annotations))
     state = steady_state(replayed)
     assert state.boundaries == ends
     assert (state.since, state.level, state.drift) == (1, 287_357_540, (0, 0))
@@ -287,14 +287,14 @@ def test_three_recorded_steps_are_found_either_way(shared: Path, name: str, ends
 @pytest.mark.parametrize("name", ["lm_medium_ctx128_inference", "lm_medium_ctx1024_inference", "lm_small_forward_fp32"])
 def test_no_steps_are_found_in_recorded_forward_passes(shared: Path, name: str) -> None:
     trace = read_events(shared / f"data/snapshots/{name}.pickle", annotations=False)
-    assert not steady_state(replay(trace)).steps
-    assert not steady_state(replay(without_stacks(trace))).steps
+    assert not steady_state(replay_device(trace)).steps
+    assert not steady_state(replay_device(without_stacks(trace))).steps
 
 
 @pytest.mark.parametrize("name", ["lm_medium_ctx128_train", "lm_medium_ctx512_train", "lm_train_midrun"])
 def test_no_steps_are_found_in_the_optimizer_of_one_recorded_step(shared: Path, name: str) -> None:
     trace = read_events(shared / f"data/snapshots/{name}.pickle", annotations=False)
-    assert not steady_state(replay(trace)).steps
+    assert not steady_state(replay_device(trace)).steps
 
 
 def test_peaks_and_levels_of_measured_jobs(shared: Path) -> None:
@@ -312,7 +312,7 @@ def test_peaks_and_levels_of_measured_jobs(shared: Path) -> None:
                 out.alloc(step["after"] - level, line(3))
             level = step["after"]
             ends.append(len(out.rows))
-        state = steady_state(replay(out.trace(start=0)), ends)
+        state = steady_state(replay_device(out.trace(start=0)), ends)
         assert [(step.peak.size, step.level) for step in state.steps] == [(step["peak"], step["after"]) for step in told]
         assert (state.since, state.level) == (1, told[1]["after"])
         assert state.transient == told[2]["peak"] - told[2]["after"]

@@ -21,7 +21,7 @@ from lifecycle_sim.output.summary_timeline import timeline_record
 from lifecycle_sim.output.tables import print_tables
 from lifecycle_sim.output.tables_peak import tables
 from lifecycle_sim.output.verdict import verdict
-from lifecycle_sim.replay import replay
+from lifecycle_sim.replay import replay_device
 from lifecycle_sim.sources.minimalloc import read_minimalloc
 from tests.cli_support import KIB, small_trace
 
@@ -54,7 +54,7 @@ def random_trace(seed, count):
 
 @given(st.integers(0, 2**32), st.integers(1, 200), st.integers(5, 60))
 def test_points_are_no_more_than_asked_for_and_keep_first_last_and_peak(seed, count, points):
-    replayed = replay(random_trace(seed, count))
+    replayed = replay_device(random_trace(seed, count))
     record = timeline_record(replayed, points)["points"]
     kept = dict(zip(record["event"], record["bytes"], strict=True))
     assert len(kept) <= points
@@ -64,13 +64,13 @@ def test_points_are_no_more_than_asked_for_and_keep_first_last_and_peak(seed, co
 
 def test_a_timeline_of_too_few_points_is_refused():
     with pytest.raises(InputError, match="at least 5 points"):
-        timeline_record(replay(small_trace()), 4)
+        timeline_record(replay_device(small_trace()), 4)
 
 
 def test_documents_do_not_grow_with_the_events():
     lengths = []
     for count in (2_000, 40_000):
-        replayed = replay(random_trace(1, count))
+        replayed = replay_device(random_trace(1, count))
         records = (
             peak_summary(replayed),
             timeline_record(replayed, 100, "stream"),
@@ -83,21 +83,21 @@ def test_documents_do_not_grow_with_the_events():
 
 def test_levels_beyond_64_bits_stay_exact():
     huge = 2**62
-    replayed = replay(trace_of(Events.of([Kind.ALLOC] * 4, [1, 2, 3, 4], [huge] * 4)))
+    replayed = replay_device(trace_of(Events.of([Kind.ALLOC] * 4, [1, 2, 3, 4], [huge] * 4)))
     record = json.loads(json.dumps([peak_summary(replayed), timeline_record(replayed, 5), lifetimes_record(replayed)]))
     assert record[0]["peak"]["bytes"] == record[1]["points"]["bytes"][-1] == record[2]["chosen"]["bytes"] == 4 * huge
 
 
 @pytest.mark.parametrize(("capacity", "fits"), [(7 * KIB, True), (7 * KIB - 1, False), (0, False), (2**80, True)])
 def test_a_verdict_is_exact(capacity, fits):
-    judged = verdict(replay(small_trace()), capacity)
+    judged = verdict(replay_device(small_trace()), capacity)
     assert judged.fits is fits
     assert judged.levels[0].overflow == max(0, 7 * KIB - capacity)
 
 
 def test_a_verdict_says_when_it_cannot_tell():
     events = Events.of([Kind.ALLOC, Kind.ALLOC, Kind.FREE, Kind.ALLOC], [1, 2, 2, 1], [4, 8, 8, 4])
-    replayed = replay(trace_of(events, start=None))
+    replayed = replay_device(trace_of(events, start=None))
     assert not replayed.peak.exact or replayed.gaps
     judged = verdict(replayed, replayed.peak.size)
     assert judged.fits is (None if replayed.peak.upper is None else replayed.peak.upper <= replayed.peak.size)
@@ -105,7 +105,7 @@ def test_a_verdict_says_when_it_cannot_tell():
 
 
 def test_the_capacity_of_the_source_is_the_default():
-    replayed = replay(trace_of(Events.of([Kind.ALLOC], [1], [100]), capacity=99))
+    replayed = replay_device(trace_of(Events.of([Kind.ALLOC], [1], [100]), capacity=99))
     assert summarise(replayed)["capacity"]["fits"] is False
     assert summarise(replayed, 100)["capacity"]["fits"] is True
 
@@ -123,20 +123,20 @@ def test_all_devices_fit_or_not(answers, all_of_them):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_minimalloc_export_has_the_same_peak(seed):
-    replayed = replay(random_trace(seed, 300))
-    assert replay(read_minimalloc(write_minimalloc(replayed).decode())).peak.size == replayed.peak.size
+    replayed = replay_device(random_trace(seed, 300))
+    assert replay_device(read_minimalloc(write_minimalloc(replayed).decode())).peak.size == replayed.peak.size
 
 
 def test_a_minimalloc_export_keeps_bytes_without_a_name():
     events = Events.of([Kind.ALLOC, Kind.FREE], [1, 1], [10, 10])
-    replayed = replay(trace_of(events, start=100))
+    replayed = replay_device(trace_of(events, start=100))
     assert replayed.peak.size == 110
-    assert replay(read_minimalloc(write_minimalloc(replayed).decode())).peak.size == 110
+    assert replay_device(read_minimalloc(write_minimalloc(replayed).decode())).peak.size == 110
 
 
 def test_a_temporary_storage_is_freed_within_so_many_allocations():
     """Against a walk over the events."""
-    replayed = replay(random_trace(3, 400))
+    replayed = replay_device(random_trace(3, 400))
     events, births, temporary = replayed.recorded.events, {}, 0
     for event, (kind, address) in enumerate(zip(events.kind.tolist(), events.address.tolist(), strict=True)):
         if kind == Kind.ALLOC:
@@ -149,12 +149,12 @@ def test_a_temporary_storage_is_freed_within_so_many_allocations():
 
 def test_a_storage_older_than_the_window_is_not_temporary():
     events = Events.of([Kind.FREE, Kind.ALLOC, Kind.FREE], [9, 1, 1], [10, 20, 20])
-    record = lifetimes_record(replay(trace_of(events, start=None)), temporary=8)
+    record = lifetimes_record(replay_device(trace_of(events, start=None)), temporary=8)
     assert [(row["bytes"], row["alloc"], row["free"]) for row in record["shown"]] == [(20, 1, 2)]
 
 
 def test_what_a_recording_says_cannot_command_a_terminal():
-    replayed = replay(trace_of(Events.of([Kind.ALLOC], [1], [100], label=[0])))
+    replayed = replay_device(trace_of(Events.of([Kind.ALLOC], [1], [100], label=[0])))
     text = io.StringIO()
     print_tables(tables(document("peak", replayed.trace, "\x1b[2Jname", [peak_summary(replayed)])), text)
     assert "\x1b" not in text.getvalue()
@@ -163,12 +163,14 @@ def test_what_a_recording_says_cannot_command_a_terminal():
 
 def test_out_of_memory_is_told():
     events = Events.of([Kind.ALLOC, Kind.OOM], [1, 4096], [100, 2**30])
-    replayed = replay(trace_of(events))
+    replayed = replay_device(trace_of(events))
     (entry,) = summarise(replayed)["oom"]["first"]
-    assert entry == {"event": 1, "time": None, "bytes": 2**30, "device_free": 4096, "level": 100}
+    inside = dict.fromkeys(["annotation", "operator", "phase", "step"])
+    told = {"event": 1, "time": None, "bytes": 2**30, "device_free": 4096, "level": 100, "reserved": None}
+    assert entry == told | {"owner": None, "frames": [], "label": None, "inside": inside}
     text = io.StringIO()
     print_tables(tables(document("peak", replayed.trace, "x", [peak_summary(replayed)])), text)
-    assert "event 1: 1,073,741,824 B (1 GiB) asked for, 4,096 B (4 KiB) free" in text.getvalue()
+    assert "event 1: 1,073,741,824 B (1 GiB) asked for (rounded), 4,096 B (4 KiB) free" in text.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lifecycle_sim.events import Frame, Kind, Trace
-from lifecycle_sim.replay import DeviceReplay, replay
+from lifecycle_sim.replay import DeviceReplay, replay_device
 from lifecycle_sim.sources.detect import read_trace
 from tests.conftest import ROOT
 
@@ -43,7 +43,7 @@ def trace(path: Path) -> Trace:
 
 @pytest.fixture(scope="module")
 def replayed(trace: Trace) -> DeviceReplay:
-    return replay(trace, "cuda:0")
+    return replay_device(trace, "cuda:0")
 
 
 def test_recordings_ship_with_the_project() -> None:
@@ -65,7 +65,7 @@ def test_a_page_is_read_whatever_padding_its_pickle_has(document: Any, padding: 
 
 
 def test_a_page_without_what_was_freed_holds_what_never_was(replayed: DeviceReplay, document: Any) -> None:
-    filtered = replay(read_trace(viz.trace_plot(document, filter_freed=True).encode()), "cuda:0")
+    filtered = replay_device(read_trace(viz.trace_plot(document, filter_freed=True).encode()), "cuda:0")
     kept, all_ = filtered.identified_lifetimes(), replayed.identified_lifetimes()
     assert len(filtered.recorded) < len(replayed.recorded)
     assert Counter(zip(kept.address.tolist(), kept.size.tolist(), strict=True)) == Counter(

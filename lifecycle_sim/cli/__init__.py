@@ -21,6 +21,7 @@ COMMANDS = {
     "lifetimes": "The largest, longest, leaked or temporary storages.",
     "run": "Run a scenario: peak, steady state and the static table side by side.",
     "check": "Whether a recording contradicts itself, and what it lost.",
+    "allocator": "The caching allocator on its own beside a recording; the four levels; waste.",
     "plot": "Draw a timeline, lifecycle chart, composition or size × span chart.",
     "convert": "Write a trace in another format.",
 }
@@ -45,12 +46,17 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the chosen command; every way in which it can fail becomes an exit code and lines on stderr."""
+    def make_context(self, *arguments: Any, **more: Any) -> click.Context:
+        """Read the command line; ``--help`` and ``--version`` are answered here."""
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter still gets the answer
-        with ended_clearly(ctx):
+        with ended_clearly():
+            return super().make_context(*arguments, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the chosen command; every way in which it can fail becomes an exit code and lines on stderr."""
+        with ended_clearly(bool(ctx.params.get("traceback"))):
             return super().invoke(ctx)
 
 

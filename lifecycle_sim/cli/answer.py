@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
+import sys
 from typing import Any
 
 import click
@@ -14,6 +16,8 @@ def answer(document: dict[str, Any], as_json: bool) -> None:
 
     The tables of a command are made by ``tables`` in ``lifecycle_sim.output.tables_<command>``, imported only when they are wanted.
     """
+    if sys.stdout is None:  # closed before the start: Python has no stream then
+        raise OSError(errno.EBADF, "is closed, so there is no place for the answer", "standard output")
     if as_json:
         click.echo(json.dumps(document, indent=2))
         return

@@ -15,7 +15,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def read_size(_ctx: click.Context, param: click.Parameter, given: str | None) -> int | None:
-    """Return the bytes that *given*, such as ``24 GiB``, stands for.
+    """Return the bytes that *given*, such as ``24 GiB``, stands for; of a limit like ``11.6 GiB`` a part of a byte is dropped.
 
     Raises:
         BadParameter: it is no size with a unit, or negative.
@@ -23,7 +23,7 @@ def read_size(_ctx: click.Context, param: click.Parameter, given: str | None) ->
     if given is None:
         return None
     try:
-        size = parse_bytes(given)
+        size = parse_bytes(given, round_down=True)
     except UnitError as error:
         raise click.BadParameter(str(error), param=param) from None
     if size < 0:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 import click
 
 from lifecycle_sim.cli.progress import progress
-from lifecycle_sim.errors import InputError
+from lifecycle_sim.errors import InputError, ScenarioError
 
 if TYPE_CHECKING:
     from lifecycle_sim.events import Trace
@@ -48,26 +49,44 @@ def open_scenario(source: str, parameters: dict[str, int]) -> Program:
     Raises:
         ScenarioError: it is none, or has problems.
     """
-    from lifecycle_sim.program.scenario import load_scenario
+    from lifecycle_sim.program.scenario import LARGEST, load_scenario
 
     if source != "-":
-        return load_scenario(source, parameters)
+        try:
+            return load_scenario(source, parameters)
+        except ScenarioError:
+            if is_scenario(source) or not is_recording(source):
+                raise
+            raise InputError(f"{source} is a recording, not a scenario: ask lifecycle-sim peak about it") from None
     try:
-        text = sys.stdin.buffer.read().decode("utf-8-sig")
+        text = _standard_input().read(LARGEST + 1).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"standard input is not UTF-8 text (byte {error.start:,}), so it is no scenario") from None
+        raise InputError(
+            f"standard input is not UTF-8 text (byte {error.start:,}), so it is no scenario: if it is a recording, use peak"
+        ) from None
     return load_scenario(text + "\n", parameters)
 
 
 def replays(trace: Trace, device: str | None) -> tuple[DeviceReplay, ...]:
     """Replay the device that was asked for, or all of them."""
-    from lifecycle_sim.replay import replay, replay_all
+    from lifecycle_sim.replay import replay_all, replay_device
 
     with progress("replaying"):
-        return replay_all(trace) if device is None else (replay(trace, device),)
+        return replay_all(trace) if device is None else (replay_device(trace, device),)
 
 
-def the_only(replayed: tuple[DeviceReplay, ...], why: str) -> DeviceReplay:
+class OfDevice(Protocol):
+    """What was found out about one device."""
+
+    @property
+    def device(self) -> str:
+        """Its name."""
+
+
+Found = TypeVar("Found", bound=OfDevice)
+
+
+def the_only(replayed: tuple[Found, ...], why: str) -> Found:
     """Return the one device of *replayed*.
 
     Raises:
@@ -84,6 +103,17 @@ def is_scenario(source: str) -> bool:
     if source.lower().endswith(".toml"):
         return True
     return _TOML.match(_head(source)) is not None
+
+
+def is_recording(source: str) -> bool:
+    """Whether *source* is a file in one of the formats of recordings, by how it begins."""
+    from lifecycle_sim.sources.container import opened
+
+    try:
+        with opened(source):
+            return True
+    except (InputError, OSError):
+        return False
 
 
 def name_of(source: str) -> str:
@@ -111,11 +141,21 @@ def parameters_of(given: Iterable[str]) -> dict[str, int]:
 
 def _head(source: str) -> bytes:
     if source == "-":
-        return sys.stdin.buffer.peek(HEAD)[:HEAD] if hasattr(sys.stdin.buffer, "peek") else b""
+        stream = _standard_input()
+        return stream.peek(HEAD)[:HEAD] if isinstance(stream, io.BufferedReader) else b""
     if not os.path.isfile(source):
         return b""
-    with open(source, "rb") as file:
-        return file.read(HEAD)
+    try:
+        with open(source, "rb") as file:
+            return file.read(HEAD)
+    except OSError:  # who reads the whole of it says what is wrong
+        return b""
+
+
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None:  # closed before the start: Python has no stream then
+        raise InputError("standard input is closed: give a file, or something to read on standard input")
+    return sys.stdin.buffer
 
 
 def _is_slow(source: str) -> bool:

@@ -1,6 +1,7 @@
 """What happened: event kinds, stacks, the Trace, and its checks."""
 
-from lifecycle_sim.events.check import Finding, check, check_structure
+from lifecycle_sim.events.check import check, check_structure
+from lifecycle_sim.events.findings import Finding
 from lifecycle_sim.events.kinds import Basis, BlockState, Category, Clock, Evidence, Kind
 from lifecycle_sim.events.stacks import NO_STACK, Frame, StackBuilder, StackTable
 from lifecycle_sim.events.trace import (

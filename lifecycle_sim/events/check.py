@@ -8,53 +8,38 @@ the report does not grow with the trace.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lifecycle_sim.events.findings import Finding, Severity
 from lifecycle_sim.events.kinds import Basis, BlockState, Category, Clock, Kind
+from lifecycle_sim.events.segments import held_in_segments
 from lifecycle_sim.events.trace import Blocks, DeviceTrace, Events, MemoryState, Segments, Trace
 
-Severity = Literal["error", "warning"]
 _ENDS = (Kind.FREE, Kind.FREE_COMPLETED)
+_LOSSES = ("alloc_of_live", "double_free", "event_of_unknown")
+"""Findings that, in a recording, show that events are missing."""
 _NEED_LIVE = (Kind.FREE_REQUESTED, Kind.ANNOTATE, Kind.SHARE, Kind.RELEASE)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One rule that a trace breaks.
-
-    Attributes:
-        device: the device concerned, or None if it is the trace as a whole.
-        event: index of the first event concerned, or None where the finding is not about events.
-        code: a stable short name of the rule, such as ``"alloc_of_live"``.
-        text: one sentence for people.
-        severity: ``"error"`` or ``"warning"``.
-        count: how many events, segments, blocks or spans break the rule.
-    """
-
-    device: str | None
-    event: int | None
-    code: str
-    text: str
-    severity: Severity
-    count: int = 1
 
 
 def check(trace: Trace) -> tuple[Finding, ...]:
     """Return what is wrong with *trace*, in the order of its devices; nothing if it is sound.
 
     A device record is complete when its start level is 0 and no final state was recorded (scenarios, hand-written traces, minimalloc
-    instances). There a free of the unknown or an allocation of a live storage is an error; in a recording it is a loss that replay
-    accounts for, and a warning. Time is checked where the trace has a clock. Storages of zero bytes are normal in payload figures.
+    instances). There a free of the unknown or an allocation of a live storage is an error. In a recording the latter is a loss that
+    replay accounts for, and a warning; the former only shows that the window starts mid-run, and is no finding. Time is checked where the
+    trace has a clock. Storages of zero bytes are normal in payload figures.
     """
     findings = list(check_structure(trace))
     broken = {finding.device for finding in findings if finding.severity == "error"}
     for device in trace:
         if device.device not in broken:
-            findings += [*_time(device, trace.clock), *_sizes(device), *_lifecycles(device), *_final(device)]
+            lifecycles = tuple(_lifecycles(device))
+            findings += [*_time(device, trace.clock), *_sizes(device), *lifecycles, *_final(device)]
+            findings += held_in_segments(device, any(finding.code in _LOSSES for finding in lifecycles))
     return tuple(findings)
 
 
@@ -192,8 +177,8 @@ def _lifecycles(device: DeviceTrace) -> Iterator[Finding]:
     text = "a storage is allocated at an address that is still live"
     yield from _found(device, mark(is_alloc & live), "alloc_of_live", text, severity)
     yield from _found(device, mark(is_end & ~live & ~unseen), "double_free", "a storage is freed that was freed before", severity)
-    text = "a storage is freed that was never allocated" if complete else "a storage is freed that was allocated before the window"
-    yield from _found(device, mark(is_end & unseen), "free_of_unknown", text, severity)
+    if complete:
+        yield from _found(device, mark(is_end & unseen), "free_of_unknown", "a storage is freed that was never allocated")
     stale = ~is_alloc & ~is_end & ~live & (complete | ~unseen)
     yield from _found(device, mark(stale), "event_of_unknown", "an event concerns a storage that is not live", severity)
     differs = is_end & live & (size != size[before])

@@ -261,6 +261,11 @@ class Trace:
         names = ", ".join(f"{d.device}: {len(d):,}" for d in self.devices)
         return f"Trace({self.format}, {self.evidence}, events {{{names}}})"
 
+    @property
+    def times_from_zero(self) -> bool:
+        """Whether times count from a zero of the source's own, as ticks and simulated times do; measured ones count from an epoch."""
+        return self.clock is Clock.TICKS or (self.clock is Clock.NANOSECONDS and self.evidence is Evidence.SIMULATED)
+
     def device(self, name: str | int) -> DeviceTrace:
         """Return the record of the device called *name*; ``1`` and ``"1"`` stand for ``"cuda:1"``.
 

@@ -32,10 +32,13 @@ def write_atomically(path: str | os.PathLike[str], data: bytes, force: bool = Fa
     refuse_to_overwrite(path, force)
     draft = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}.part")
     try:
-        with open(draft, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with open(draft, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:  # name what was asked for, not the draft
+            raise OSError(error.errno, f"cannot be written ({error.strerror or error})", os.fspath(path)) from None
         if force:
             os.replace(draft, target)
         else:

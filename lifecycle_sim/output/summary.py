@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
-from lifecycle_sim.events import Assumption, Kind, MemoryState, Trace
+from lifecycle_sim.events import Assumption, MemoryState, Trace
+from lifecycle_sim.output.summary_moments import oom_record, reached_record
 from lifecycle_sim.output.verdict import verdict
 from lifecycle_sim.replay import DeviceReplay, Peak, Timeline
 
 Record = dict[str, Any]
-
-OOM_SHOWN = 5
 
 
 def document(command: str, trace: Trace, source: str, devices: Iterable[Record], **more: Any) -> Record:
@@ -51,7 +48,9 @@ def summarise(replayed: DeviceReplay, capacity: int | None = None) -> Record:
         "events": len(timeline),
         "basis": str(timeline.basis),
         "evidence": str(timeline.evidence),
+        **certainty_record(replayed),
         "peak": peak_record(replayed.peak),
+        "reached_by": reached_record(replayed),
         "start": timeline.start,
         "start_bounds": list(replayed.start_bounds),
         "end": timeline.end,
@@ -64,6 +63,11 @@ def summarise(replayed: DeviceReplay, capacity: int | None = None) -> Record:
         "reconciliation": reconciliation_record(replayed),
         "capacity": capacity_record(replayed, capacity),
     }
+
+
+def certainty_record(replayed: DeviceReplay) -> Record:
+    """Whether there is more than a state, and whether levels count from an unknown start."""
+    return {"history": replayed.history, "relative": replayed.relative}
 
 
 def peak_record(peak: Peak) -> Record:
@@ -79,9 +83,12 @@ def peak_record(peak: Peak) -> Record:
 
 
 def time_record(replayed: DeviceReplay) -> Record | None:
-    """The times of the first and the last event in the trace's clock, None where there is no clock or no event."""
+    """The times of the first and the last event in the trace's clock, None where there is no clock or no event.
+
+    ``from_zero`` tells times that count from a zero of the source's own, as a scenario's do, from those that count from an epoch.
+    """
     first, last = replayed.time_of(min(0, len(replayed.timeline) - 1)), replayed.time_of(len(replayed.timeline) - 1)
-    return None if first is None or last is None else {"first": first, "last": last}
+    return None if first is None or last is None else {"first": first, "last": last, "from_zero": replayed.trace.times_from_zero}
 
 
 def levels_record(timeline: Timeline) -> Record:
@@ -107,23 +114,6 @@ def storages_record(replayed: DeviceReplay) -> Record | None:
     }
 
 
-def oom_record(replayed: DeviceReplay) -> Record:
-    """The allocations that failed: how many, and the first few."""
-    events = replayed.recorded.events
-    failed = np.flatnonzero(events.kind == Kind.OOM)
-    first = [
-        {
-            "event": event,
-            "time": replayed.time_of(event),
-            "bytes": int(events.size[event]),
-            "device_free": int(events.address[event]),
-            "level": replayed.timeline.at(event),
-        }
-        for event in failed[:OOM_SHOWN].tolist()
-    ]
-    return {"count": len(failed), "first": first}
-
-
 def assumption_record(assumption: Assumption) -> Record:
     """Something that had to be assumed."""
     return {"code": assumption.code, "count": assumption.count, "bytes": assumption.size, "text": assumption.text}
@@ -147,7 +137,7 @@ def capacity_record(replayed: DeviceReplay, capacity: int | None) -> Record | No
         return None
     judged = verdict(replayed, limit)
     levels = [{"level": each.level, "bytes": each.size, "upper": each.upper, "overflow": each.overflow} for each in judged.levels]
-    return {"bytes": limit, "fits": judged.fits, "levels": levels}
+    return {"bytes": limit, "given": capacity is not None, "fits": judged.fits, "levels": levels}
 
 
 def all_fit(devices: Iterable[Record]) -> bool | None:

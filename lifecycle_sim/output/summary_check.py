@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lifecycle_sim.events.check import Finding
-from lifecycle_sim.output.summary import Record, assumption_record, reconciliation_record
+from lifecycle_sim.events import Finding
+from lifecycle_sim.output.summary import Record, assumption_record, certainty_record, reconciliation_record
 from lifecycle_sim.replay import DeviceReplay
 
 LOSSES = ("gap", "lost_free", "lost_alloc", "start_unsettled", "negative_level")
@@ -36,6 +36,7 @@ def check_record(replayed: DeviceReplay, findings: Iterable[Finding]) -> Record:
         "device": replayed.device,
         "events": len(replayed.timeline),
         "basis": str(replayed.timeline.basis),
+        **certainty_record(replayed),
         "sound": not wrong and not losses and not replayed.reconciliation.difference,
         "findings": own,
         "losses": losses,

@@ -7,10 +7,10 @@ import numpy as np
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Category
 from lifecycle_sim.events.trace import Bool, Int64
-from lifecycle_sim.output.summary import Record, storages_record
+from lifecycle_sim.output.summary import Record, certainty_record, storages_record
 from lifecycle_sim.replay import DeviceReplay, Lifetimes
 from lifecycle_sim.replay.grouping import group
-from lifecycle_sim.replay.lifespans import Lifespans, allocation_spans, lifespans
+from lifecycle_sim.replay.lifespans import Lifespans, lifespans, temporary_storages
 
 SORTS = ("size", "span", "birth")
 
@@ -37,7 +37,8 @@ def storage_rows(replayed: DeviceReplay, rows: Int64) -> list[Record]:
             "bytes": int(found.size[row]),
             "alloc": int(found.alloc[row]),
             "free": None if found.free[row] == found.events else int(found.free[row]),
-            "span": int(found.free[row] - found.alloc[row]),
+            "span": int(found.free[row] - max(found.alloc[row], 0)),
+            "span_known": bool(found.alloc[row] >= 0 and found.free[row] < found.events),
             "stream": int(found.stream[row]),
             "address": int(found.address[row]),
             "label": trace.label(int(found.label[row])),
@@ -49,7 +50,7 @@ def storage_rows(replayed: DeviceReplay, rows: Int64) -> list[Record]:
 
 
 def choose(replayed: DeviceReplay, leaked: bool = False, temporary: int | None = None) -> Bool:
-    """Return which storages to tell of: all, those never freed, or those of the window freed within *temporary* further allocations.
+    """Return which storages to tell of: all, those never freed, or those that are temporary within *temporary* further allocations.
 
     Raises:
         InputError: the record's events carry no identity.
@@ -59,7 +60,7 @@ def choose(replayed: DeviceReplay, leaked: bool = False, temporary: int | None =
         return found.leaked
     if temporary is None:
         return np.ones(len(found), bool)
-    return ~found.before_window & ~found.leaked & (allocation_spans(replayed) <= temporary)
+    return temporary_storages(replayed, temporary)
 
 
 def lifetimes_record(
@@ -84,6 +85,7 @@ def lifetimes_record(
         "events": len(replayed.timeline),
         "basis": str(replayed.timeline.basis),
         "evidence": str(replayed.timeline.evidence),
+        **certainty_record(replayed),
         "storages": storages_record(replayed),
         "chosen": {
             "which": "never_freed" if leaked else "all" if temporary is None else "temporary",
@@ -93,7 +95,7 @@ def lifetimes_record(
             "bytes": int(sizes.sum(dtype=object)),
         },
         "shown": storage_rows(replayed, order[:top]),
-        "lifespans": lifespans_record(lifespans(replayed) if temporary is None else lifespans(replayed, temporary)),
+        "lifespans": lifespans_record(lifespans(replayed, temporary)),
     }
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from lifecycle_sim.events import Category, Span
+from lifecycle_sim.events import Category
 from lifecycle_sim.output.summary import Record
+from lifecycle_sim.output.summary_moments import where_record
 from lifecycle_sim.program.graph import Program, static_table
 from lifecycle_sim.replay import DeviceReplay
 from lifecycle_sim.replay.attribution import attribute
+from lifecycle_sim.replay.averages import average
 
 STEPS_SHOWN = 20
 WAITS_SHOWN = 10
@@ -27,17 +29,9 @@ def rules_record(program: Program, settings: Any) -> Record:
         "same_instant": program.same_instant.value,
         "capacity_mode": None if program.capacity is None else program.capacity.mode.value,
         "makespan": settings.get("makespan"),
+        "horizon": program.horizon,
         "waited": {"count": len(waited), "shown": [{"operator": name, "ticks": ticks} for name, ticks in waited[:WAITS_SHOWN]]},
     }
-
-
-def where_record(replayed: DeviceReplay, event: int) -> Record:
-    """The innermost operator, phase and step that hold *event*, each None where there is none."""
-    held: dict[str, Span] = {}
-    for span in replayed.recorded.spans:
-        if span.start <= event < span.stop and (span.kind not in held or span.start >= held[span.kind].start):
-            held[span.kind] = span
-    return {kind: held[kind].name if kind in held else None for kind in ("operator", "phase", "step")}
 
 
 def steps_record(replayed: DeviceReplay) -> Record:
@@ -89,4 +83,20 @@ def _by_category(replayed: DeviceReplay, event: int) -> dict[str, int]:
 
 def run_record(program: Program, replayed: DeviceReplay) -> Record:
     """What a scenario's run adds to the facts about its device."""
-    return {"steps": steps_record(replayed), "static_table": static_record(program, replayed)}
+    return {
+        "average": average_record(program, replayed),
+        "steps": steps_record(replayed),
+        "static_table": static_record(program, replayed),
+    }
+
+
+def average_record(program: Program, replayed: DeviceReplay) -> Record | None:
+    """The average level from 0 to the scenario's horizon, else to the end of the run; None if no time passes.
+
+    ``area`` is in bytes times the clock's unit, exact; ``bytes`` is the average rounded down.
+    """
+    end = program.horizon or replayed.trace.settings.get("makespan")
+    if not end:
+        return None
+    told = average(replayed, 0, end)
+    return {"over": "run" if program.horizon is None else "horizon", "until": end, "area": told.area, "bytes": told.area // end}

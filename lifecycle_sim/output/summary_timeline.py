@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.output.downsample import choose_positions
-from lifecycle_sim.output.summary import Record, levels_record, peak_record
+from lifecycle_sim.output.summary import Record, certainty_record, levels_record, peak_record, time_record
 from lifecycle_sim.replay import DeviceReplay, Timeline
 
 FEWEST_POINTS = 5
@@ -35,20 +35,23 @@ def timeline_record(replayed: DeviceReplay, points: int, by: str | None = None, 
         "events": len(timeline),
         "basis": str(timeline.basis),
         "evidence": str(timeline.evidence),
+        **certainty_record(replayed),
         "peak": peak_record(replayed.peak),
         "start": timeline.start,
         "end": timeline.end,
+        "time": time_record(replayed),
         "points": points_record(timeline, points),
         "reserved": None if reserved is None else levels_record(reserved) | {"points": points_record(reserved, points)},
     }
     if by is not None:
         rows = _parts(replayed, by)
-        record["parts"] = {"by": by, "count": len(rows), "shown": rows[:top]}
+        empty = sum(span.start == span.stop for span in replayed.recorded.spans) if by == "span" else 0
+        record["parts"] = {"by": by, "count": len(rows), "empty": empty, "shown": rows[:top]}
     return record
 
 
 def _parts(replayed: DeviceReplay, by: str) -> list[Record]:
-    """The peak of each stream or span, highest first; equal ones in their own order."""
+    """The peak of each stream or span, highest first; equal ones in their own order. Spans without an event are left out."""
     if by == "stream":
         rows = [
             {"stream": stream, "bytes": timeline.peak_size, "event": timeline.peak_event, "start": timeline.start, "end": timeline.end}
@@ -56,7 +59,7 @@ def _parts(replayed: DeviceReplay, by: str) -> list[Record]:
         ]
     elif by == "span":
         rows = []
-        for span in replayed.recorded.spans:
+        for span in (span for span in replayed.recorded.spans if span.start < span.stop):
             peak = replayed.span_peak(span)
             names: Record = {"kind": span.kind, "name": span.name, "first": span.start, "stop": span.stop, "closed": span.closed}
             rows.append(names | {"bytes": peak.size, "event": peak.event})

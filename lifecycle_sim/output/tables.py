@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import IO
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
@@ -20,6 +21,7 @@ from lifecycle_sim.units import format_bytes, format_duration, format_exact
 PIPED_WIDTH = 100
 NARROWEST = 60
 WIDEST = 140
+NARROW = 80
 
 
 def print_tables(parts: Iterable[RenderableType], file: IO[str] | None = None) -> None:
@@ -61,17 +63,37 @@ def facts(pairs: Iterable[tuple[str, str | Text]]) -> RenderableType:
     return Padding(grid, (0, 0, 0, 2))
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]], left: Iterable[str] = (), total: bool = False) -> Table:
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], left: Iterable[str] = (), total: bool = False) -> RenderableType:
     """A table whose columns are aligned to the right except those named in *left*; the last row is a total if *total*."""
-    on_left = set(left)
-    columns = [
-        Column(name, justify="left" if name in on_left else "right", overflow="fold", no_wrap=name not in on_left) for name in headers
-    ]
-    made = Table(*columns, box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    body = list(rows)
-    for number, row in enumerate(body):
-        made.add_row(*(Text(cell) for cell in row), end_section=total and number == len(body) - 2)
-    return made
+    return _Rows(tuple(headers), tuple(tuple(row) for row in rows), frozenset(left), total)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A table. On a narrow console the rounded bytes stand below the exact ones, so that words beside them need not be broken."""
+
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left: frozenset[str]
+    total: bool
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        narrow = options.max_width < NARROW
+        between = "\n(" if narrow else " ("
+        columns = [
+            Column(
+                name.replace(" ", "\n") if narrow else name,
+                justify="left" if name in self.left else "right",
+                overflow="fold",
+                no_wrap=name not in self.left,
+            )
+            for name in self.headers
+        ]
+        made = Table(*columns, box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for number, row in enumerate(self.rows):
+            cells = [Text(cell if name in self.left else cell.replace(" (", between)) for name, cell in zip(self.headers, row, strict=True)]
+            made.add_row(*cells, end_section=self.total and number == len(self.rows) - 2)
+        yield made
 
 
 def stacked(*parts: RenderableType | None) -> Group:
@@ -88,6 +110,20 @@ def share_of(part: int, whole: int) -> str:
 def at_event(event: int) -> str:
     """After which event."""
     return "before the first event" if event < 0 else f"after event {event:,}"
+
+
+def moment(event: int, time: int | None, first: int | None, source: Record) -> str:
+    """After which event, and when: since the first event in a recording, on its own clock in a simulation."""
+    if time is None or first is None:
+        return at_event(event)
+    if source["evidence"] == "simulated":
+        return f"{at_event(event)}, at {f'{time:,}' if source['clock'] == 'tick' else duration(time, source['clock'])}"
+    return f"{at_event(event)}, {duration(time - first, source['clock'])} after the first"
+
+
+def counted(count: int, what: str) -> str:
+    """``"1 event"``, ``"2 events"``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def duration(ticks: int, clock: str) -> str:
@@ -107,12 +143,14 @@ def handle(stream: int) -> str:
 
 __all__ = [
     "at_event",
+    "counted",
     "duration",
     "facts",
     "format_bytes",
     "format_exact",
     "handle",
     "heading",
+    "moment",
     "print_tables",
     "share_of",
     "shown",

@@ -8,8 +8,21 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from lifecycle_sim.output.summary import Record
-from lifecycle_sim.output.tables import at_event, duration, facts, format_exact, heading, shown, signed, stacked, table, title
-from lifecycle_sim.output.tables_device import assumptions_table, device_facts, shares_table, steady_facts, verdict_text
+from lifecycle_sim.output.tables import (
+    at_event,
+    counted,
+    duration,
+    facts,
+    format_bytes,
+    format_exact,
+    heading,
+    shown,
+    signed,
+    stacked,
+    table,
+    title,
+)
+from lifecycle_sim.output.tables_device import assumptions_table, device_facts, steady_facts, verdict_text, who_holds
 
 ORDERS = {
     "frees-first": "at one instant, what ends makes room for what begins (frees before allocs)",
@@ -23,15 +36,16 @@ CAPACITY_MODES = {
 
 def tables(document: Record) -> Iterator[RenderableType]:
     """The rules of the run, the levels, steps side by side, the static table, who holds the peak, and the verdict."""
-    clock = document["source"]["clock"]
+    source = document["source"]
+    clock = source["clock"]
     yield stacked(title(document), facts(_rules(document["rules"], clock)))
     for device in document["devices"]:
-        yield heading(f"{device['device']} · {device['events']:,} events")
+        yield heading(f"{device['device']} · {counted(device['events'], 'event')}")
         yield stacked(
-            facts([*device_facts(device, clock), *steady_facts(device)]),
+            facts([*device_facts(device, source), *_average(device, clock), *steady_facts(device, source)]),
             _steps(device["steps"], device["basis"]),
             _static(device["static_table"]),
-            None if device["owners"] is None else shares_table(device["owners"]),
+            *who_holds(device),
             assumptions_table(device),
             verdict_text(device),
         )
@@ -39,7 +53,7 @@ def tables(document: Record) -> Iterator[RenderableType]:
 
 def _rules(rules: Record, clock: str) -> Iterator[tuple[str, str]]:
     if rules["title"]:
-        yield "scenario", shown(rules["title"])
+        yield "scenario", shown(rules["title"], 300)
     if rules["parameters"]:
         yield "parameters", ", ".join(f"{name} = {value:,}" for name, value in rules["parameters"].items())
     yield "order", ORDERS[rules["same_instant"]]
@@ -51,6 +65,23 @@ def _rules(rules: Record, clock: str) -> Iterator[tuple[str, str]]:
         yield "waited", f"{shown(wait['operator'])} for {duration(wait['ticks'], clock)}"
     if (more := rules["waited"]["count"] - len(rules["waited"]["shown"])) > 0:
         yield "", f"and {more:,} more operators"
+
+
+def _average(device: Record, clock: str) -> Iterator[tuple[str, str]]:
+    """The average beside which the peak stands, and what is held in all; over one horizon both are the same in every order of the work."""
+    average, peak = device["average"], device["peak"]["bytes"]
+    if average is None:
+        return
+    times = f"; the peak is {peak * average['until'] / average['area']:,.1f} times that" if average["area"] > 0 else ""
+    yield "average", f"{format_exact(average['bytes'])} over the {average['over']} of {duration(average['until'], clock)}{times}"
+    unit, scale = ("s", 10**9) if clock == "ns" else ("ticks", 1)
+    yield "held in all", f"{_exact(average['area'], scale)} B·{unit} ({format_bytes(average['area'] // scale)}·{unit})"
+
+
+def _exact(count: int, scale: int) -> str:
+    """*count* / *scale*, with all its decimals; *scale* is a power of ten."""
+    whole, rest = divmod(count, scale)
+    return f"{whole:,}" + (f".{rest:0{len(str(scale)) - 1}d}".rstrip("0") if rest else "")
 
 
 def _steps(steps: Record, basis: str) -> RenderableType | None:

@@ -13,7 +13,7 @@ class LevelVerdict:
 
     Attributes:
         level: what is compared: ``"requested"``, ``"payload"``, ``"allocated"`` or ``"reserved"``.
-        size: its peak in bytes.
+        size: its peak in bytes; the least it can be where levels count from an unknown start.
         upper: the most that peak can be, given what the recording lost; None if nothing bounds it.
         overflow: bytes by which ``size`` is above the capacity, 0 if it is not.
     """
@@ -38,7 +38,7 @@ class Verdict:
 
     @property
     def fits(self) -> bool | None:
-        """True if every known level fits, False if one does not, None if the recording lost too much to tell."""
+        """True if every known level fits, False if one does not, None if the recording lost or lacks too much to tell."""
         if any(level.overflow for level in self.levels):
             return False
         return True if all(level.upper is not None and level.upper <= self.capacity for level in self.levels) else None
@@ -51,7 +51,8 @@ def verdict(replayed: DeviceReplay, capacity: int) -> Verdict:
     some of them under pressure, but not fall below the requested ones.
     """
     peak = replayed.peak
-    compared = [(str(replayed.timeline.basis), peak.size, peak.upper)]
+    compared = [(str(replayed.timeline.basis), max(peak.size, peak.lower), peak.upper)]
     if replayed.reserved is not None:
-        compared.append(("reserved", replayed.reserved.peak_size, replayed.reserved.peak_size))
+        reserved = replayed.reserved.peak_size
+        compared.append(("reserved", reserved, reserved if replayed.history else None))
     return Verdict(capacity, tuple(LevelVerdict(name, size, upper, max(0, size - capacity)) for name, size, upper in compared))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from lifecycle_sim.events import Kind
 from lifecycle_sim.program.expressions import LIMIT, did_you_mean
@@ -27,17 +28,24 @@ MOST_RUNS = 1_000_000
 """The most operators that one run may start, all steps together."""
 
 
-def problems(program: Program) -> list[str]:
-    """Return one line for each problem of *program*: what, where, why, and how to mend it. An empty list means that it runs."""
+def problems(program: Program, doubtful: Collection[str] = ()) -> list[str]:
+    """Return one line for each problem of *program*: what, where, why, and how to mend it. An empty list means that it runs.
+
+    Args:
+        program: the program.
+        doubtful: names of storages and operators about which the program may lack something; nothing is said about them.
+    """
     found = [*_storages(program), *_streams(program)]
     if program.events and program.operators:
         found.append("a scenario has events at known times or operators with durations, not both: leave one of them out")
-    if not program.events and not program.operators:
+    if not program.events and not program.operators and not doubtful:
         found.append("nothing happens: give [[event]] tables or [[operator]] tables")
+    if program.horizon is not None and not 0 < program.horizon < LIMIT:
+        found.append(f"horizon: {program.horizon} is no time to average over: give more than 0, and less than 2**63")
     if program.events:
-        found += _events(program)
+        found += _events(program, doubtful)
     if program.operators:
-        found += _operators(program)
+        found += _operators(program, doubtful)
     return found
 
 
@@ -95,8 +103,8 @@ def _streams(program: Program) -> Iterator[str]:
             yield _line(row.place, f"unknown stream {row.stream!r}{hint}")
 
 
-def _events(program: Program) -> Iterator[str]:
-    """Sweep the events in their order with the names that are live."""
+def _events(program: Program, doubtful: Collection[str]) -> Iterator[str]:
+    """Sweep the events in their order with the names that are live, those apart that are *doubtful*."""
     if program.capacity and program.capacity.mode is CapacityMode.WAIT:
         yield "[capacity]: events at known times cannot wait for room: use mode = 'line', or write operators with durations"
     if program.steps is not None:
@@ -109,7 +117,9 @@ def _events(program: Program) -> Iterator[str]:
     sizes = {storage.name for storage in program.storages}
     live: dict[str, PlannedEvent] = {}
     gone: dict[str, PlannedEvent] = {}
-    events = ordered_events(program)
+    holds: dict[str, int] = {}
+    generations = itertools.count()
+    events = [event for event in ordered_events(program) if event.name not in doubtful and event.alias not in doubtful]
     begins = {event.alias or event.name: event for event in reversed(events) if event.kind is not Kind.FREE}
     for event in events:
         new = event.alias if event.kind is Kind.SHARE else event.name if event.kind is Kind.ALLOC else None
@@ -118,7 +128,9 @@ def _events(program: Program) -> Iterator[str]:
                 event.place, f"{event.name!r} has no size: give size = here or in a [[storage]] table{did_you_mean(event.name, sizes)}"
             )
         if event.kind is not Kind.ALLOC and event.name not in live:
-            yield _line(event.place, _not_live(event, gone.get(event.name), begins, program.same_instant))
+            went = gone.get(event.name)
+            others = [] if went is None else [name for name in live if holds[name] == holds[event.name]]
+            yield _line(event.place, _not_live(event, went, begins, program.same_instant, others))
         elif new is not None and new in live:
             since = f"at {live[new].at}" + (f" ({live[new].place})" if str(live[new].place) else "")
             yield _line(event.place, f"at {event.at} {new!r} begins while it is live since {since}: free it first or use another name")
@@ -127,17 +139,20 @@ def _events(program: Program) -> Iterator[str]:
             del live[event.name]
         elif new is not None:
             live[new] = event
+            holds[new] = holds[event.name] if event.kind is Kind.SHARE else next(generations)
 
 
-def _not_live(event: PlannedEvent, gone: PlannedEvent | None, begins: dict[str, PlannedEvent], rule: SameInstant) -> str:
+def _not_live(event: PlannedEvent, gone: PlannedEvent | None, begins: dict[str, PlannedEvent], rule: SameInstant, others: list[str]) -> str:
     verb = "frees" if event.kind is Kind.FREE else "shares"
     begin = begins.get(event.name)
     if gone is not None:
         where = f" ({gone.place})" if str(gone.place) else ""
         if gone.at == event.at and event.kind is Kind.SHARE:
             hint = "share it earlier, or set same_instant = 'allocs-first'"
+        elif others:
+            hint = f"a name goes once; the storage is freed when {', '.join(map(repr, others[:3]))} goes too"
         else:
-            hint = "a name goes once; to free the storage itself, free its other names"
+            hint = "the storage is freed already, leave one of the two out"
         return f"at {event.at} {verb} {event.name!r}, which went at {gone.at} already{where}: {hint}"
     if begin is None:
         return f"at {event.at} {verb} {event.name!r}, which nothing allocates{did_you_mean(event.name, begins)}"
@@ -150,19 +165,19 @@ def _not_live(event: PlannedEvent, gone: PlannedEvent | None, begins: dict[str, 
     return f"at {event.at} {verb} {event.name!r} before it begins at {begin.at}: swap the times"
 
 
-def _operators(program: Program) -> Iterator[str]:
+def _operators(program: Program, doubtful: Collection[str]) -> Iterator[str]:
     yield from _twice(program.operators, "operator")
     names = {storage.name: storage for storage in program.storages}
     known = {operator.name for operator in program.operators}
     for operator in program.operators:
         for verb, used in (("reads", operator.reads), ("writes", operator.writes), ("frees", operator.frees)):
             for name, count in Counter(used).items():
-                if name not in names:
+                if name not in names and name not in doubtful:
                     yield _line(operator.place, f"{operator.name!r} {verb} {name!r}, which is no storage{did_you_mean(name, names)}")
                 if count > 1:
                     yield _line(operator.place, f"{operator.name!r} {verb} {name!r} {count} times: name it once")
         for name in operator.after:
-            if name not in known:
+            if name not in known and name not in doubtful:
                 yield _line(operator.place, f"{operator.name!r} is after {name!r}, which is no operator{did_you_mean(name, known)}")
         if not 0 <= operator.duration < LIMIT:
             yield _line(operator.place, f"{operator.name!r} has the duration {operator.duration}: give 0 to 2**63 - 1")
@@ -177,7 +192,7 @@ def _operators(program: Program) -> Iterator[str]:
         return
     if len(known) == len(program.operators):
         yield from _cycles(program, steps)
-    yield from _liveness(program, steps)
+    yield from _liveness(program, steps, doubtful)
 
 
 def _cycles(program: Program, steps: int) -> Iterator[str]:
@@ -192,7 +207,7 @@ def _cycles(program: Program, steps: int) -> Iterator[str]:
     yield from sorted(told)
 
 
-def _liveness(program: Program, steps: int) -> Iterator[str]:
+def _liveness(program: Program, steps: int, doubtful: Collection[str]) -> Iterator[str]:
     """Follow the live names through the operators in program order; from the third step on nothing changes any more."""
     storages = {storage.name: storage for storage in program.storages}
     live = {storage.name for storage in program.storages if storage.lives is Lives.GIVEN}
@@ -202,19 +217,19 @@ def _liveness(program: Program, steps: int) -> Iterator[str]:
         later_writer = {name: operator.name for operator in reversed(operators) for name in operator.writes}
         for operator in operators:
             for name in operator.reads:
-                if name in storages and name not in live:
+                if name in storages and name not in live and name not in doubtful:
                     below = f"; {later_writer[name]!r}, which writes it, stands further down" if name in later_writer else ""
                     told[_line(operator.place, f"{operator.name!r} reads {name!r} before it is written{below}")] = None
             for name in operator.writes:
                 target = storages[name].shares if name in storages else None
-                if target is not None and name not in live and target in storages and target not in live:
+                if target is not None and name not in live and target in storages and target not in live and target not in doubtful:
                     told[_line(operator.place, f"{operator.name!r} makes {name!r} of {target!r}, which is not live")] = None
                 live.add(name)
             for name in operator.frees:
                 if name in storages and storages[name].lives is Lives.STEP:
                     text = f"{operator.name!r} frees {name!r}, which goes after its last reader anyway: leave that out"
                     told[_line(operator.place, text)] = None
-                elif name in storages and name not in live:
+                elif name in storages and name not in live and name not in doubtful:
                     told[_line(operator.place, f"{operator.name!r} frees {name!r}, which is not live (double free, or never written)")] = (
                         None
                     )

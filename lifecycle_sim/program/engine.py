@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lifecycle_sim.errors import ScenarioError
-from lifecycle_sim.events import Basis, Category, DeviceTrace, Evidence, Frame, Kind, Span, Trace
+from lifecycle_sim.events import Assumption, Basis, Category, DeviceTrace, Evidence, Frame, Kind, Span, Trace
 from lifecycle_sim.program.check import problems
 from lifecycle_sim.program.graph import CapacityMode, Lives, Operator, Program, SameInstant, edges, operators_of, ordered_events
 from lifecycle_sim.program.ledger import Generation, Ledger
@@ -25,8 +25,8 @@ _LONGEST_LIST = 8
 def run(program: Program) -> Trace:
     """Run *program* and return what happened, in payload bytes.
 
-    The trace's ``settings`` say by which rules: ``same_instant``, ``capacity_mode``, ``parameters``, the names of the streams, the time
-    at which the last thing ended (``makespan``), and for each operator that waited for room how long (``waited``).
+    The trace's ``settings`` say by which rules: ``same_instant``, ``capacity_mode``, ``parameters``, the names of the streams, the
+    ``horizon``, the time at which the last thing ended (``makespan``), and for each operator that waited for room how long (``waited``).
 
     Raises:
         ScenarioError: the program has problems (all are listed), or its operators wait for room for ever.
@@ -41,6 +41,7 @@ def run(program: Program) -> Trace:
         "streams": list(program.streams),
         "same_instant": program.same_instant.value,
         "capacity_mode": program.capacity.mode.value if program.capacity else None,
+        "horizon": program.horizon,
     }
     spans: list[Span] = []
     if program.operators:
@@ -66,7 +67,16 @@ def run(program: Program) -> Trace:
         stacks=ledger.stacks.table(),
         labels=ledger.labels,
         settings=settings,
+        assumptions=_empty_storages(program),
     )
+
+
+def _empty_storages(program: Program) -> tuple[Assumption, ...]:
+    """Say how many storages have no bytes, as where a parameter is 0: they count as storages and hold nothing."""
+    empty = sum(storage.size == 0 and storage.shares is None for storage in program.storages)
+    zero = ", ".join(f"{name} = 0" for name, value in program.parameters.items() if value == 0)
+    text = f"storages have a size of 0 B{f' ({zero})' if zero else ''}: they are counted and hold nothing"
+    return (Assumption("empty_storages", empty, text, 0),) if empty else ()
 
 
 def replay_through_engine(device: DeviceTrace) -> tuple[int, ...]:

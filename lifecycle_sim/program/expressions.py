@@ -14,6 +14,7 @@ import ast
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from lifecycle_sim.errors import InputError, ScenarioError
 from lifecycle_sim.events import Clock
@@ -29,6 +30,8 @@ _ALLOWED = re.compile(r"[A-Za-z0-9_+\-*/%(), \t]+")
 _GLUED = re.compile(r"(?<![A-Za-z0-9_])[0-9][0-9_]*[A-Za-z]")
 _PLAIN = re.compile(r"\s*[+-]?[0-9][0-9_]*(\.[0-9]+)?\s*[A-Za-zµ]*\s*")
 _WITH_UNIT = re.compile(r"(.*(?:\s|[)0-9]))([A-Za-zµ]+)\s*", re.DOTALL)
+_WORD = re.compile(r"(?<![A-Za-z_])[A-Za-zµ]+(?![A-Za-z0-9_])")
+_GLUED_UNIT = re.compile(r"([0-9])([A-Za-zµ]+)")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
@@ -71,31 +74,33 @@ def evaluate_size(text: str, names: Mapping[str, int]) -> int:
     """Return the bytes of a size such as ``"1.5 MiB"`` or ``"batch * seq * 4 B"``.
 
     Raises:
-        ScenarioError: as :func:`evaluate`; no unit, an unknown unit, or a negative size.
+        ScenarioError: as :func:`evaluate`; no unit or not at the end, an unknown unit, or a negative size.
     """
     if _PLAIN.fullmatch(text):
         size = _plain(text, parse_bytes)
     else:
         size, _ = _quantity(text, names, BYTE_UNITS, "size", "B")
-    return _in_range(size, f"size {text!r}", "B")
+    return _in_range(size, f"size {text!r}", "B", names)
 
 
 def evaluate_time(value: int | str, names: Mapping[str, int]) -> tuple[int, Clock]:
     """Return a time or duration with what it counts: a bare integer is ticks; ``"3 ticks"``, ``"1.5 ms"``, ``"i * gap us"`` say it.
 
-    Zero is the same in every unit: its clock is ``Clock.NONE``.
+    Zero is the same in every unit, and needs none: its clock is ``Clock.NONE``.
 
     Raises:
         ScenarioError: as :func:`evaluate_size`.
     """
     if isinstance(value, int):
         count, clock = value, Clock.TICKS
+    elif value.strip() == "0":
+        return 0, Clock.NONE
     elif _PLAIN.fullmatch(value) and value.split()[-1] not in TICK_UNITS:
         count, clock = _plain(value, parse_duration), Clock.NANOSECONDS
     else:
         count, unit = _quantity(value, names, TIME_UNITS | TICK_UNITS, "time", "us")
         clock = Clock.TICKS if unit in TICK_UNITS else Clock.NANOSECONDS
-    count = _in_range(count, f"time {value!r}", clock.value)
+    count = _in_range(count, f"time {value!r}", clock.value, names)
     return count, clock if count else Clock.NONE
 
 
@@ -114,9 +119,10 @@ def _plain(text: str, parse: Callable[[str], int]) -> int:
         raise ScenarioError(error.problems) from None
 
 
-def _in_range(value: int, what: str, unit: str) -> int:
+def _in_range(value: int, what: str, unit: str, names: Mapping[str, int]) -> int:
     if value < 0:
-        raise ScenarioError(f"{what} is negative ({value} {unit}): give zero or more")
+        values = [f"{word} = {names[word]}" for word in dict.fromkeys(re.findall(r"[A-Za-z_]\w*", what)) if word in names]
+        raise ScenarioError(f"{what} is negative ({value} {unit}{' with ' if values else ''}{', '.join(values)}): give zero or more")
     if value >= LIMIT:
         raise ScenarioError(f"{what} is 2**63 {unit} or more: too large")
     return value
@@ -125,12 +131,30 @@ def _in_range(value: int, what: str, unit: str) -> int:
 def _quantity(text: str, names: Mapping[str, int], units: Mapping[str, int], what: str, example: str) -> tuple[int, str]:
     """Split *text* into expression and unit; return the product and the unit."""
     match = _WITH_UNIT.fullmatch(text)
+    midst = [word for word in _WORD.findall(match[1] if match and match[2] in units else text) if word in units and word not in names]
+    if text.strip() in units:
+        raise ScenarioError(f"{what} {text!r} has no number before its unit")
+    if midst:
+        raise ScenarioError(f"{what} {text!r} has {midst[0]!r} in its midst: {_unit_last(text, midst, names, units)}")
     if match and match[2] in units:
         return evaluate(match[1].strip(), names) * units[match[2]], match[2]
     if match and match[2] not in names and not match[1].rstrip().endswith(("+", "-", "*", "/", "%", "(", ",")):
         hint = did_you_mean(match[2], units) or f": known are {', '.join(units)}"
         raise ScenarioError(f"{what} {text!r} has the unit {match[2]!r}, which is not known{hint}")
+    if text.strip():
+        evaluate(text, names)
     raise ScenarioError(f"{what} {text!r} has no unit: write for example {f'{text.strip()} {example}'!r}")
+
+
+def _unit_last(text: str, midst: list[str], names: Mapping[str, int], units: Mapping[str, int]) -> str:
+    """How to write *text* with its one unit last; the example is given where moving the unit changes nothing else."""
+    mend = "one unit stands last and applies to the whole"
+    rest = " ".join(re.sub(rf"(?<![A-Za-z0-9_]){midst[0]}(?![A-Za-z0-9_])", " ", _GLUED_UNIT.sub(r"\1 \2", text)).split())
+    if len(midst) == 1 and not set(rest) & set("+-,") and not any(word in units for word in _WORD.findall(rest)):
+        with suppress(ScenarioError):
+            evaluate(rest, names)
+            return f"{mend}, write {f'{rest} {midst[0]}'!r}"
+    return f"{mend}, as in '(2 + 1) * 4 {midst[0]}'"
 
 
 def _value(node: ast.expr, names: Mapping[str, int], text: str) -> int:

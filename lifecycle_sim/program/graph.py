@@ -152,6 +152,7 @@ class Program:
         same_instant: what comes first at one instant.
         capacity: the device's bytes, where stated.
         device: the device's name.
+        horizon: the time over which averages are taken, from 0, in the program's clock; None for the time the run takes.
         title: one line for people.
         parameters: the parameters it was made with.
         source: the name of the file it came from.
@@ -166,6 +167,7 @@ class Program:
     same_instant: SameInstant = SameInstant.FREES_FIRST
     capacity: Capacity | None = None
     device: str = "device"
+    horizon: int | None = None
     title: str = ""
     parameters: Mapping[str, int] = field(default_factory=dict)
     source: str = "scenario"

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 _HEADER = re.compile(r"\s*\[\[?\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*\]\]?\s*(?:#.*)?")
-_TABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)\s*=\s*\{.*")
-_INLINE = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)\s*=\s*\[\s*(?:#.*)?")
+_KEY = re.compile(r"[ \t]*([A-Za-z_][A-Za-z0-9_-]*)[ \t]*=")
+_TOKEN = re.compile(r'"""(?:\\.|[^\\])*?"""|"(?:\\.|[^"\\\n])*"' r"|'''.*?'''|'[^'\n]*'|#[^\n]*|[\[\]{}\n]|[^\"'#\[\]{}\n]+", re.DOTALL)
+"""Strings, comments, brackets, line ends, and what stands between them: what it takes to follow an array through a text."""
 
 
 class Place(NamedTuple):
@@ -35,22 +36,31 @@ class Lines:
     def __init__(self, text: str, document: Mapping[str, Any]) -> None:
         self._text = ["", *text.splitlines()]
         self._rows: dict[str, list[int]] = {}
-        inline = None
-        for number, line in enumerate(self._text):
-            if header := _HEADER.fullmatch(line):
-                self._rows.setdefault(header[1], []).append(number)
-            elif table := _TABLE.fullmatch(line):
-                self._rows.setdefault(table[1], []).append(number)
-            elif opening := _INLINE.fullmatch(line):
-                inline = opening[1]
-            elif inline and line.lstrip().startswith("{"):
-                self._rows.setdefault(inline, []).append(number)
-            elif line.lstrip().startswith("]"):
-                inline = None
+        self._first: dict[str, int] = {}
+        self._scan(text)
         for name, rows in list(self._rows.items()):
             value = document.get(name)
             if len(rows) != (len(value) if isinstance(value, list) else 1):
                 del self._rows[name]
+
+    def _scan(self, text: str) -> None:
+        """Note the line of each header, and of each table that is assigned to a key above all headers, by itself or in an array."""
+        number, position, above = 1, 0, True
+        while position < len(text):
+            end = text.find("\n", position)
+            end = len(text) if end < 0 else end
+            header, key = _HEADER.fullmatch(text, position, end), _KEY.match(text, position, end)
+            if header:
+                above = False
+                self._first.setdefault(header[1], number)
+                self._rows.setdefault(header[1], []).append(number)
+            elif key:
+                tables, end = _tables_in(text, key.end())
+                if above:
+                    self._first.setdefault(key[1], number)
+                    self._rows.setdefault(key[1], []).extend(number + below for below in tables)
+            number += text.count("\n", position, end + 1)
+            position = end + 1
 
     def row(self, table: str, row: int) -> int:
         """Return the line at which row number *row* (from 1) of *table* begins, 0 if that cannot be told."""
@@ -59,11 +69,27 @@ class Lines:
 
     def key(self, key: str, after: int = 0) -> int:
         """Return the line of *key* in the table that begins at line *after* (0: above all tables); failing that, *after* itself."""
+        if not after:
+            return self._first.get(key, 0)
         pattern = re.compile(rf"(?:.*[{{,]\s*|\s*){re.escape(key)}\s*=(?!=).*")
-        inline = after > 0 and not _HEADER.fullmatch(self._text[after])
+        inline = not _HEADER.fullmatch(self._text[after])
         for number in range(after, len(self._text)):
             if number > after and (inline or _HEADER.fullmatch(self._text[number])):
                 break
             if pattern.fullmatch(self._text[number]):
                 return number
         return after
+
+
+def _tables_in(text: str, position: int) -> tuple[list[int], int]:
+    """Return how many lines below *position* each table begins in the value that stands there, and where the line of its end ends."""
+    depth, below, outermost = 0, 0, ""
+    tables: list[int] = []
+    while (token := _TOKEN.match(text, position)) and (token[0] != "\n" or depth):
+        outermost = outermost or token[0].strip()
+        if token[0] == "{" and depth == (outermost == "["):
+            tables.append(below)
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
+        below += token[0].count("\n")
+        position = token.end()
+    return tables, position

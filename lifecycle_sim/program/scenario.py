@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import groupby
 from os import PathLike
 from pathlib import Path
@@ -36,6 +37,8 @@ LOOP = "i"
 """The name that counts the turns of a repeated table, from 0."""
 MOST_ROWS = 1_000_000
 """The most rows that all repeats of a scenario may make together."""
+LARGEST = 64 << 20
+"""The most bytes that a scenario may have; ``/dev/zero`` has more."""
 
 _CATEGORIES = {category.word: category for category in Category}
 _VERBS = {"alloc": Kind.ALLOC, "free": Kind.FREE, "share": Kind.SHARE}
@@ -46,6 +49,9 @@ _Row = tuple[Place, dict[str, Any]]
 def run_scenario(scenario: str | PathLike[str], parameters: Mapping[str, int] | None = None) -> Trace:
     """Load *scenario* and run it: :func:`load_scenario`, then :func:`~lifecycle_sim.program.engine.run`."""
     return run(load_scenario(scenario, parameters))
+
+
+NO_TEXT = "it is not UTF-8 text, so it is no scenario; a recording is read with read_trace, or with peak on the command line"
 
 
 def load_scenario(scenario: str | PathLike[str], parameters: Mapping[str, int] | None = None) -> Program:
@@ -62,20 +68,23 @@ def load_scenario(scenario: str | PathLike[str], parameters: Mapping[str, int] |
         return _program(scenario, "scenario", parameters or {})
     path = Path(scenario)
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            text = file.read(LARGEST + 1).decode("utf-8-sig")
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else NO_TEXT
         raise ScenarioError(f"cannot read the scenario {str(path)!r}: {reason}") from None
     return _program(text, path.name, parameters or {})
 
 
 def _program(text: str, source: str, given: Mapping[str, int]) -> Program:
+    if len(text) > LARGEST:
+        raise ScenarioError(f"{source} is larger than {LARGEST >> 20} MiB, which no scenario is: use repeat for what recurs")
     try:
         document = tomllib.loads(text)
     except RecursionError:
         raise ScenarioError(f"{source} is nested too deeply to be a scenario") from None
     except ValueError as error:
-        raise ScenarioError(f"{source} is not TOML: {error}") from None
+        raise ScenarioError(f"{source} is not TOML: {error}{_hint(text, str(error))}") from None
     reader = Reader(Lines(text, document))
     reader.unknown(document, schema.TOP, Place())
     names = _parameters(reader, document.get("parameters", {}), given)
@@ -94,18 +103,45 @@ def _program(text: str, source: str, given: Mapping[str, int]) -> Program:
         operators=tuple(_operators(rows["operator"])),
         streams=tuple(row["name"] for _, row in rows["stream"] if "name" in row) or (DEFAULT_STREAM,),
         steps=_steps(reader, document, names),
-        clock=_clock(reader, rows["event"] + rows["operator"]),
+        clock=_clock(reader, rows["event"] + rows["operator"], settings.get("horizon")),
         same_instant=SameInstant(settings.get("same_instant") or SameInstant.FREES_FIRST),
         capacity=_capacity(reader, document, names),
         device=settings.get("device") or "device",
+        horizon=horizon[0] if (horizon := settings.get("horizon")) else None,
         title=settings.get("title") or "",
         parameters=names,
         source=source,
     )
-    found = reader.problems + ([] if reader.incomplete else problems(program))
+    found = reader.problems + ([] if reader.incomplete else problems(program, reader.doubtful))
     if found:
-        raise ScenarioError(sorted(dict.fromkeys(found), key=_line_number))
+        found = sorted(dict.fromkeys(found), key=_line_number)
+        raise ScenarioError([*_cause(text, source, given), *found] if len(found) > 1 else found)
     return program
+
+
+def _cause(text: str, source: str, given: Mapping[str, int]) -> Iterator[str]:
+    """Say so if it is the parameters *given* that make the problems: the scenario has none with its own."""
+    own = tomllib.loads(text).get("parameters", {})
+    if not given or not isinstance(own, dict) or not given.keys() <= own.keys():
+        return
+    with suppress(ScenarioError):
+        _program(text, source, {})
+        values = ", ".join(f"{name} = {value}" for name, value in given.items())
+        yield f"the problems below come with {values}: with its own {', '.join(given)} the scenario has none"
+
+
+def _hint(text: str, error: str) -> str:
+    """Say what to do if *text* is no scenario at all, or *error* is met in a table in braces that goes on in the next line."""
+    if text.lstrip().startswith(("{", "[{", "<", "id,")):
+        return "; it looks like a recording, which is read with read_trace, or with peak on the command line"
+    found = re.search(r"line (\d+), column (\d+)", error)
+    if found is None:
+        return ""
+    lines = text.splitlines(keepends=True)[: int(found[1])]
+    read = "".join(lines[:-1]) + lines[-1][: int(found[2])] if lines else ""
+    inside = read[read.rfind("{") :] if "{" in read else ""
+    goes_on = "\n" in inside and "}" not in inside
+    return "; a table in braces stands on one line: write [[event]] and a line for each key to have more room" if goes_on else ""
 
 
 def _line_number(problem: str) -> int:
@@ -169,7 +205,7 @@ def _rows(reader: Reader, document: Mapping[str, Any], table: str, names: Mappin
             for place, row in body:
                 here = place if repeat is None else place._replace(turn=turn)
                 before = len(reader.problems)
-                values = reader.table(row, schema.ROWS[table], here, scope)
+                values = reader.row(row, table, here, scope)
                 if len(reader.problems) > before and place.row in told:
                     del reader.problems[before:]
                 elif len(reader.problems) > before:
@@ -198,9 +234,9 @@ def _events(reader: Reader, rows: Iterable[_Row]) -> tuple[list[PlannedEvent], l
     for place, row in rows:
         verbs = [verb for verb in _VERBS if verb in row]
         if len(verbs) != 1:
-            if not reader.incomplete:
+            if place not in reader.broken:
                 reader.problem(place, "", f"{' and '.join(verbs) or 'no verb'} in one event: give exactly one of {', '.join(_VERBS)}")
-            reader.incomplete = True
+            reader.doubt(row, place, {})
             continue
         verb = verbs[0]
         for key, belongs in _BELONGS.items():
@@ -208,7 +244,7 @@ def _events(reader: Reader, rows: Iterable[_Row]) -> tuple[list[PlannedEvent], l
                 reader.problem(place, key, f"belongs to {belongs}, not to {verb}: leave it out")
         if verb == "share" and "as" not in row:
             reader.problem(place, "", "as is missing: the further name that share gives")
-            reader.incomplete = True
+            reader.doubt(row, place, {})
         if verb == "alloc" and "size" in row:
             storages.append(_storage(reader, place, {**row, "name": row["alloc"]}))
         elif verb == "alloc" and ("category" in row or "owner" in row):
@@ -236,15 +272,19 @@ def _operators(rows: Iterable[_Row]) -> list[Operator]:
     ]
 
 
-def _clock(reader: Reader, rows: Iterable[_Row]) -> Clock:
-    """Return what times count; a scenario counts either ticks or nanoseconds."""
+def _clock(reader: Reader, rows: Iterable[_Row], horizon: tuple[int, Clock] | None) -> Clock:
+    """Return what times count; a scenario counts either ticks or nanoseconds. Events on both clocks have no order to check."""
     first: dict[Clock, Place] = {}
     for place, row in rows:
         _, clock = row.get("at") or row.get("duration") or (0, Clock.NONE)
         first.setdefault(clock, place)
+    mend = "give every time a unit such as 'ms', or none"
     if Clock.TICKS in first and Clock.NANOSECONDS in first:
-        text = f"counts ticks, but {first[Clock.NANOSECONDS]} counts seconds: give every time a unit such as 'ms', or none"
-        reader.problem(first[Clock.TICKS], "", text)
+        reader.problem(first[Clock.TICKS], "", f"counts ticks, but {first[Clock.NANOSECONDS]} counts seconds: {mend}")
+        reader.incomplete |= any("at" in row for _, row in rows)
+    elif horizon is not None and (other := {Clock.TICKS: Clock.NANOSECONDS, Clock.NANOSECONDS: Clock.TICKS}.get(horizon[1])) in first:
+        counts = {Clock.TICKS: "ticks", Clock.NANOSECONDS: "seconds"}
+        reader.problem(Place(), "horizon", f"counts {counts[horizon[1]]}, but {first[other]} counts {counts[other]}: {mend}")
     return Clock.NANOSECONDS if Clock.NANOSECONDS in first else Clock.TICKS
 
 

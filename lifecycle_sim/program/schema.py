@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -116,9 +117,14 @@ ROWS: dict[str, dict[str, Key]] = {
 """The tables that come in any number, as ``[[table]]``."""
 CAPACITY = {"size": Key(_size, required=True), "mode": Key(_text, words=_words(CapacityMode))}
 STEPS = {"count": Key(_count, required=True)}
-SETTINGS = {"title": Key(_text), "device": Key(_text), "same_instant": Key(_text, words=_words(SameInstant))}
+SETTINGS = {
+    "title": Key(_text),
+    "device": Key(_text),
+    "same_instant": Key(_text, words=_words(SameInstant)),
+    "horizon": Key(_time),
+}
 """The keys above all tables, beside ``capacity``, which is a size or a table."""
-HARMLESS = {"title", "device", "size", "category", "owner", "phase", "temporaries", "duration", "capacity", "mode"}
+HARMLESS = {"title", "device", "size", "category", "owner", "phase", "temporaries", "duration", "capacity", "mode", "horizon"}
 """Keys whose value no other check rests on: with one of them amiss, what happens in the scenario can still be checked."""
 TOP = (*SETTINGS, "capacity", "parameters", "steps", *ROWS)
 
@@ -130,12 +136,16 @@ class Reader:
     Attributes:
         lines: finds the lines.
         problems: what was wrong so far.
-        incomplete: whether a value is missing on which other checks rest: a name, a time, or what an event does.
+        incomplete: whether something is missing on which all other checks rest, such as a parameter or a storage's name.
+        doubtful: the names in rows that lack something on which the checks of these names rest: a time, or what an event does.
+        broken: those rows.
     """
 
     lines: Lines
     problems: list[str] = field(default_factory=list)
     incomplete: bool = False
+    doubtful: set[str] = field(default_factory=set)
+    broken: set[Place] = field(default_factory=set)
 
     def problem(self, place: Place, key: str, text: str) -> None:
         """Note *text* about *key* of the row at *place*."""
@@ -169,6 +179,26 @@ class Reader:
             self.incomplete |= key not in HARMLESS
             return spec.neutral
         return value
+
+    def row(self, raw: Mapping[str, Any], table: str, place: Place, names: Names) -> dict[str, Any]:
+        """Return the values of a row of ``[[table]]``; one that lacks what checks rest on makes the names in it doubtful, not all."""
+        before, self.incomplete = self.incomplete, False
+        values = self.table(raw, ROWS[table], place, names)
+        if self.incomplete and (table == "event" or "name" in values):
+            self.doubt(raw, place, names)
+            self.incomplete = before
+        else:
+            self.incomplete |= before
+        return values
+
+    def doubt(self, raw: Mapping[str, Any], place: Place, names: Names) -> None:
+        """Take no name in the row at *place* for checked."""
+        self.broken.add(place)
+        for value in raw.values():
+            for text in value if isinstance(value, list) else [value]:
+                if isinstance(text, str):
+                    with suppress(ScenarioError):
+                        self.doubtful.add(fill(text, names).strip())
 
     def table(self, raw: Mapping[str, Any], keys: Mapping[str, Key], place: Place, names: Names) -> dict[str, Any]:
         """Return the values of the keys of *raw* that can be read; note the ones that cannot, are missing or are unknown."""

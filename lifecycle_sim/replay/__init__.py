@@ -1,7 +1,8 @@
 """What a Trace means: live intervals, timelines, peaks, owners and steady states. numpy only."""
 
 from lifecycle_sim.replay.attribution import Attribution, Share, attribute, levels_by
-from lifecycle_sim.replay.device import DeviceReplay, Reconciliation, replay, replay_all
+from lifecycle_sim.replay.averages import Average, average
+from lifecycle_sim.replay.device import DeviceReplay, Reconciliation, replay_all, replay_device
 from lifecycle_sim.replay.grouping import BY, Grouping, group
 from lifecycle_sim.replay.lifespans import Cell, Lifespans, Total, lifespans
 from lifecycle_sim.replay.lifetimes import Lifetimes
@@ -12,6 +13,7 @@ from lifecycle_sim.replay.timeline import Peak, Timeline
 __all__ = [
     "BY",
     "Attribution",
+    "Average",
     "Cell",
     "DeviceReplay",
     "Drift",
@@ -27,10 +29,11 @@ __all__ = [
     "Timeline",
     "Total",
     "attribute",
+    "average",
     "group",
     "levels_by",
     "lifespans",
-    "replay",
     "replay_all",
+    "replay_device",
     "steady_state",
 ]

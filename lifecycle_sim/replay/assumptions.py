@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import numpy as np
 
-from lifecycle_sim.events import Assumption, DeviceTrace, Kind, Trace
+from lifecycle_sim.events import Assumption, DeviceTrace, Kind
 from lifecycle_sim.events.trace import Bool
 from lifecycle_sim.replay.lifetimes import Lifetimes
 from lifecycle_sim.replay.loss import Gap
 from lifecycle_sim.replay.pairing import release_kinds
 from lifecycle_sim.replay.timeline import Timeline
 
+NO_HISTORY = (
+    "no allocation or free was recorded: this is what was held when the snapshot was taken, and whether it was ever more cannot be told; "
+    "record with torch.cuda.memory: _record_memory_history(max_entries=1000000) before the model is built, _dump_snapshot(path) after the "
+    "peak; that also tells which allocation failed"
+)
+
+
+def is_relative(recorded: DeviceTrace) -> bool:
+    """Whether levels count from an unknown start: it is not recorded, and neither is an end that storages could be followed back from."""
+    return recorded.start is None and (recorded.final is None or not recorded.identified)
+
 
 def assumptions_of(
-    trace: Trace, recorded: DeviceTrace, found: Lifetimes | None, gaps: tuple[Gap, ...], start: int, timeline: Timeline
+    recorded: DeviceTrace, found: Lifetimes | None, gaps: tuple[Gap, ...], start: int, timeline: Timeline, history: bool
 ) -> tuple[Assumption, ...]:
-    """Return what had to be assumed to replay *recorded*, in the order in which it matters."""
+    """Return what had to be assumed to replay *recorded*, in the order in which it matters; without *history*, that it is only a state."""
+    if not history:
+        return (Assumption("no_history", 0 if found is None else len(found), NO_HISTORY, timeline.end),)
     told: list[Assumption] = []
+    relative = is_relative(recorded)
     if found is not None:
         told += _losses(found, gaps)
         told += _older_than_window(found)
@@ -24,12 +38,12 @@ def assumptions_of(
         if unidentified:
             text = "bytes were there before the first event and belong to no storage that the recording names"
             told.append(Assumption("unidentified_start", 1, text, unidentified))
-        if recorded.final is None and recorded.start is None:
+        if relative:
             text = "no final state was recorded: storages that live through the whole window without an event are not counted"
             told.append(Assumption("no_final_state", 1, text))
-    elif recorded.start is None:
+    elif relative:
         told.append(Assumption("relative_level", 1, "the level before the first event is not recorded: all levels are relative to it"))
-    if int(timeline.levels.min()) < 0:
+    if int(timeline.levels.min()) < 0 and not relative:
         below = int((timeline.levels < 0).sum())
         told.append(Assumption("negative_level", below, "the level falls below zero: more was freed than the recording accounts for"))
     return tuple(told + _missing_actions(recorded))

@@ -78,7 +78,7 @@ class Attribution(Shown):
 
     def __repr__(self) -> str:
         first = f", most {self.shares[0].size:,} B by {self.shares[0].key}" if self.shares else ""
-        return f"Attribution({self.device!r}, {self.total:,} B {self.basis} at event {self.event}, {self.groups:,} by {self.by}{first})"
+        return f"Attribution({self.device!r}, {self.total:,} B {self.basis} after event {self.event}, {self.groups:,} by {self.by}{first})"
 
     def facts(self) -> list[tuple[str, str]]:
         """Return what a notebook shows: each share, and the level they add up to."""
@@ -92,7 +92,9 @@ def attribute(replayed: DeviceReplay, by: str = "owner", at: int | None = None, 
 
     Args:
         replayed: what was recorded on one device.
-        by: what to group storages by, see :func:`~lifecycle_sim.replay.grouping.group`. Without identities only ``"category"`` can be told.
+        by: what to group storages by: ``"owner"`` (the user's own line), ``"frame"`` (the innermost Python frame), ``"stack"``,
+            ``"stream"``, ``"size"`` (classes between powers of two), ``"label"``, ``"category"``, or the innermost ``"annotation"``,
+            ``"step"``, ``"phase"`` or ``"operator"`` in which a storage was allocated. Without identities only ``"category"`` can be told.
         at: the event; -1 for before the first; by default the peak.
         top: how many groups to name; the others are one share. None names all.
 

@@ -9,7 +9,7 @@ import numpy as np
 from lifecycle_sim.display import Shown
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Assumption, Clock, DeviceTrace, Kind, Span, Trace
-from lifecycle_sim.replay.assumptions import assumptions_of
+from lifecycle_sim.replay.assumptions import assumptions_of, is_relative
 from lifecycle_sim.replay.lifetimes import Lifetimes, lifetimes
 from lifecycle_sim.replay.loss import Gap
 from lifecycle_sim.replay.pairing import release_kinds
@@ -75,17 +75,29 @@ class DeviceReplay(Shown):
         """The device's name."""
         return self.recorded.device
 
+    @property
+    def history(self) -> bool:
+        """Whether allocations and frees were recorded. If not, the level is the one of the recorded state, and nobody knows the peak."""
+        return told_of_changes(self.trace, self.recorded)
+
+    @property
+    def relative(self) -> bool:
+        """Whether all levels count from a start that is not known, because neither it nor the state at the end was recorded."""
+        return is_relative(self.recorded)
+
     def __repr__(self) -> str:
         peak = self.peak
         bounds = "" if peak.exact else f" (between {peak.lower:,} and {'unknown' if peak.upper is None else format(peak.upper, ',')})"
         return (
             f"DeviceReplay({self.device!r}, {len(self.recorded.events):,} events, "
-            f"peak {peak.size:,} B {self.timeline.basis} at event {peak.event}{bounds}, {len(self.assumptions)} assumptions)"
+            f"peak {peak.size:,} B {self.timeline.basis} after event {peak.event}{bounds}, {len(self.assumptions)} assumptions)"
         )
 
     def facts(self) -> list[tuple[str, str]]:
         """Return what a notebook shows: device, levels, and each assumption in a line of its own."""
         told = [("device", self.device), *self.timeline.facts()]
+        if not self.history:
+            told = [("held at the snapshot" if name == "peak" else name, value) for name, value in told if name not in ("start", "end")]
         if not self.peak.exact:
             upper = "unknown" if self.peak.upper is None else format_exact(self.peak.upper)
             told.insert(2, ("bounds", f"{format_exact(self.peak.lower)} to {upper}"))
@@ -96,8 +108,10 @@ class DeviceReplay(Shown):
         return told + [("assumed", f"{each.count:,}: {each.text}") for each in self.assumptions]
 
     @property
-    def start_bounds(self) -> tuple[int, int]:
-        """The least and the greatest level before the first event that the recording allows; equal where it is certain."""
+    def start_bounds(self) -> tuple[int, int | None]:
+        """The least and the greatest level before the first event that the recording allows; equal where it is certain, None if unknown."""
+        if self.relative:
+            return self.timeline.start, None
         if self.lifetimes is None or not self.gaps:
             return self.timeline.start, self.timeline.start
         found = self.lifetimes
@@ -133,11 +147,19 @@ class DeviceReplay(Shown):
         """Return the peak inside *span*: the highest level from just before its first event to just after its last."""
         window = self.timeline.levels[span.start : span.stop + 1]
         event = span.start - 1 + int(np.argmax(window))
-        size = self.timeline.at(event)
-        return Peak(size, event, self.time_of(event), size, size if self.peak.exact else None)
+        size = lower = self.timeline.at(event)
+        if self.gaps and self.lifetimes is not None:
+            lower = min(size, int(self.lifetimes.lower_levels()[span.start : span.stop + 1].max()) + self.unidentified)
+        return Peak(size, event, self.time_of(event), lower, size if self.peak.exact else None)
 
 
-def replay(trace: Trace, device: str | int | None = None) -> DeviceReplay:
+def told_of_changes(trace: Trace, recorded: DeviceTrace) -> bool:
+    """Whether *trace* holds more of a device than a state: an allocation or a free of any device shows that recording was on for all."""
+    kinds = (Kind.ALLOC, Kind.FREE, Kind.FREE_REQUESTED, Kind.FREE_COMPLETED)
+    return recorded.final is None or any(np.isin(other.events.kind, kinds).any() for other in trace)
+
+
+def replay_device(trace: Trace, device: str | int | None = None) -> DeviceReplay:
     """Replay one device of *trace*.
 
     Args:
@@ -145,8 +167,9 @@ def replay(trace: Trace, device: str | int | None = None) -> DeviceReplay:
         device: its name, such as ``"cuda:1"``, or 1 for that; by default the device with the highest peak.
 
     Raises:
-        InputError: there is no such device, or the trace has none at all.
+        InputError: there is no such device, the trace has none at all, or it is no Trace.
     """
+    _require_trace(trace)
     if device is not None:
         return _replay(trace, trace.device(device))
     return max(replay_all(trace), key=lambda replayed: replayed.peak.size)
@@ -156,11 +179,17 @@ def replay_all(trace: Trace) -> tuple[DeviceReplay, ...]:
     """Replay every device of *trace*, in its order.
 
     Raises:
-        InputError: the trace has no device with events or a recorded state.
+        InputError: the trace has no device with events or a recorded state, or it is no Trace.
     """
+    _require_trace(trace)
     if not trace.devices:
         raise InputError(f"this {trace.format} trace is empty: no device has events or a recorded state, so there is nothing to replay")
     return tuple(_replay(trace, recorded) for recorded in trace.devices)
+
+
+def _require_trace(trace: object) -> None:
+    if not isinstance(trace, Trace):
+        raise InputError(f"what is replayed is a Trace, not {type(trace).__name__}: read a recording with read_trace(path) first")
 
 
 def _time_of(trace: Trace, recorded: DeviceTrace, event: int) -> int | None:
@@ -179,6 +208,7 @@ def _replay(trace: Trace, recorded: DeviceTrace) -> DeviceReplay:
         levels = accumulate_levels(start, change)
     timeline = Timeline(levels, recorded.basis, trace.evidence)
     reserved = _reserved(trace, recorded)
+    history = told_of_changes(trace, recorded)
     total_change = int(change.sum(dtype=object))
     recorded_end = recorded.final.requested if recorded.final is not None else None
     return DeviceReplay(
@@ -186,12 +216,12 @@ def _replay(trace: Trace, recorded: DeviceTrace) -> DeviceReplay:
         recorded=recorded,
         timeline=timeline,
         reserved=reserved,
-        peak=_peak(trace, recorded, timeline, reserved, found if gaps else None, start - older),
+        peak=_peak(trace, recorded, timeline, reserved, found if gaps else None, start - older, history),
         lifetimes=found,
         unidentified=start - older,
         gaps=gaps,
         reconciliation=Reconciliation(start, total_change, recorded_end),
-        assumptions=trace.assumptions + assumptions_of(trace, recorded, found, gaps, start, timeline),
+        assumptions=trace.assumptions + assumptions_of(recorded, found, gaps, start, timeline, history),
     )
 
 
@@ -208,11 +238,25 @@ def _reserved(trace: Trace, recorded: DeviceTrace) -> Timeline | None:
 
 
 def _peak(
-    trace: Trace, recorded: DeviceTrace, timeline: Timeline, reserved: Timeline | None, lossy: Lifetimes | None, unidentified: int
+    trace: Trace,
+    recorded: DeviceTrace,
+    timeline: Timeline,
+    reserved: Timeline | None,
+    lossy: Lifetimes | None,
+    unidentified: int,
+    history: bool,
 ) -> Peak:
-    """The peak of *timeline*; where events were lost, bounded below by the least levels and above by what was reserved."""
+    """The peak of *timeline*; where events were lost, bounded below by the least levels and above by what was reserved.
+
+    Nothing bounds the peak of a state without history from above. Nor of levels that count from an unknown start, which is at least so
+    high that none of them is below zero.
+    """
     size, event = timeline.peak_size, timeline.peak_event
     time = _time_of(trace, recorded, event)
+    if not history:
+        return Peak(size, event, time, size, None)
+    if is_relative(recorded):
+        return Peak(size, event, time, size - min(0, int(timeline.levels.min())), None)
     if lossy is None:
         return Peak(size, event, time, size, size)
     lower = min(size, int(lossy.lower_levels().max()) + unidentified)

@@ -24,12 +24,16 @@ from lifecycle_sim.units import format_bytes
 
 NO_STACK_KEY = "(no stack recorded)"
 OLDER_KEY = "(older than the window)"
+OLDER_NO_STACK_KEY = "(older than the window, no stack)"
 LOST_KEY = "(its allocation was lost)"
 NO_LABEL_KEY = "(no label)"
 OUTSIDE_KEY = "(outside)"
 
 SPAN_KINDS = {"annotation": ("annotation", "step", "phase"), "step": ("step",), "phase": ("phase",), "operator": ("operator",)}
 BY_STACK = ("owner", "frame", "stack")
+NOT_TOLD = (NO_STACK_KEY, OLDER_KEY, OLDER_NO_STACK_KEY, LOST_KEY, NO_LABEL_KEY, OUTSIDE_KEY, Category.UNKNOWN.word)
+"""Groups of storages of which the recording does not tell what they are grouped by."""
+
 BY = (*BY_STACK, "stream", "size", "label", "category", *SPAN_KINDS)
 """All that storages can be grouped by."""
 
@@ -117,7 +121,7 @@ def _by_stack(by: str, found: Lifetimes, table: StackTable) -> Grouping:
         shown = owner_frames(table) if by == "owner" else innermost_python_frames(table)
         names = [NO_STACK_KEY if frame == NO_OWNER else frames[frame] for frame in shown]
     without = len(names) + np.select([found.before_window, found.lost_alloc], [1, 2])
-    return _grouping(by, [*names, NO_STACK_KEY, OLDER_KEY, LOST_KEY], np.where(found.stack < 0, without, found.stack))
+    return _grouping(by, [*names, NO_STACK_KEY, OLDER_NO_STACK_KEY, LOST_KEY], np.where(found.stack < 0, without, found.stack))
 
 
 def _by_span(by: str, found: Lifetimes, spans: Sequence[Span]) -> Grouping:

@@ -5,6 +5,9 @@ depend on how many names, segments or markers the recording tells of, as a count
 
     event     0   1   2   3   4   5   6
               +A  +B  +C  -B  +D  -C  -A      A lives 3 allocations (B, C, D), B lives 1 (C), C lives 1 (D)
+
+Four words tell storages apart, in every table and figure: *temporary* (freed soon), *passing* (freed later), *long-lived* (never freed in
+the window) and *older* (live before the window, freed in it, so that nobody knows how long it lived).
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from lifecycle_sim.replay.lifetimes import Lifetimes
 
 TEMPORARY_WITHIN = 8
 """Allocations within which a temporary storage is freed, by default. In recorded training steps of language models most storages that are
-freed at all are freed within 8, and few more within 64: what remains is held for a later part of the step."""
+freed at all are freed within 8, and few more within 64: what remains is held for a later part of the step. What lives
+through more than a quarter of all allocations is not temporary either, however few there are."""
 
 TO_THE_END, OLDER_FREED, OLDER_TO_THE_END = "to the end", "older, freed", "older, to the end"
 
@@ -98,20 +102,19 @@ class Lifespans:
         )
 
 
-def lifespans(replayed: DeviceReplay, within: int = TEMPORARY_WITHIN) -> Lifespans:
+def lifespans(replayed: DeviceReplay, within: int | None = None) -> Lifespans:
     """Tell temporary from long-lived storages of *replayed*, and set sizes against spans.
 
     Args:
         replayed: what was recorded on one device.
         within: a storage is temporary if it is freed within this many further allocations. 0 leaves only those that are freed before
-            anything else is allocated.
+            anything else is allocated. By default what :func:`temporary_within` says.
 
     Raises:
         InputError: *within* is negative, or the record's events carry no identity.
     """
-    if within < 0:
-        raise InputError(f"temporary storages cannot be freed within {within} allocations: give 0 or more")
-    found = replayed.identified_lifetimes()
+    found, within = replayed.identified_lifetimes(), temporary_within(replayed) if within is None else within
+    temporary = temporary_storages(replayed, within)
     live = found.live_at(replayed.peak.event)
     span, known = allocation_spans(replayed), ~found.before_window & ~found.leaked
 
@@ -128,14 +131,32 @@ def lifespans(replayed: DeviceReplay, within: int = TEMPORARY_WITHIN) -> Lifespa
         replayed.timeline.basis,
         replayed.timeline.evidence,
         within,
-        total(known & (span <= within)),
-        total(known & (span > within)),
+        total(temporary),
+        total(known & ~temporary),
         total(found.leaked),
         total(found.before_window & ~found.leaked),
         size_names,
         span_names,
         cells,
     )
+
+
+def temporary_within(replayed: DeviceReplay) -> int:
+    """Return within how many allocations a temporary storage is freed: ``TEMPORARY_WITHIN``, or a quarter of all if that is less."""
+    return min(TEMPORARY_WITHIN, int((replayed.recorded.events.kind == Kind.ALLOC).sum()) // 4)
+
+
+def temporary_storages(replayed: DeviceReplay, within: int) -> Bool:
+    """Return which storages are temporary: allocated in the window and freed in it, within *within* further allocations.
+
+    Raises:
+        InputError: *within* is negative, or the record's events carry no identity.
+    """
+    if within < 0:
+        raise InputError(f"temporary storages cannot be freed within {within} allocations: give 0 or more")
+    found = replayed.identified_lifetimes()
+    temporary: Bool = ~found.before_window & ~found.leaked & (allocation_spans(replayed) <= within)
+    return temporary
 
 
 def allocation_spans(replayed: DeviceReplay) -> Int64:

@@ -80,7 +80,7 @@ def owner_frames(table: StackTable) -> list[int]:
     """
     folded = [is_folded(frame) for frame in table.frames]
     python = [is_python(frame) for frame in table.frames]
-    native = [0 if AUTOGRAD_NODE.search(frame.name) else 2 if ALLOCATION_PLUMBING.search(frame.name) else 1 for frame in table.frames]
+    native = _native_ranks(table)
     owners = []
     for stack in table.stacks:
         own = next((frame for frame in stack if not folded[frame]), None)
@@ -93,6 +93,15 @@ def owner_frames(table: StackTable) -> list[int]:
 
 
 def innermost_python_frames(table: StackTable) -> list[int]:
-    """Return for each stack of *table* the number of its innermost Python frame, else of its innermost frame, else ``NO_OWNER``."""
-    python = [is_python(frame) for frame in table.frames]
-    return [next((frame for frame in stack if python[frame]), stack[0] if stack else NO_OWNER) for stack in table.stacks]
+    """Return for each stack of *table* the number of its innermost Python frame; where it has none, of the frame that owns it."""
+    python, native = [is_python(frame) for frame in table.frames], _native_ranks(table)
+    shown = []
+    for stack in table.stacks:
+        innermost = next((frame for frame in stack if python[frame]), None)
+        shown.append(min(stack, key=native.__getitem__, default=NO_OWNER) if innermost is None else innermost)
+    return shown
+
+
+def _native_ranks(table: StackTable) -> list[int]:
+    """How much each frame of C or C++ tells, least first: 0 for an autograd node, 2 for what every allocation has, else 1."""
+    return [0 if AUTOGRAD_NODE.search(frame.name) else 2 if ALLOCATION_PLUMBING.search(frame.name) else 1 for frame in table.frames]

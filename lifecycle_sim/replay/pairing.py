@@ -9,6 +9,8 @@ address tell between which events it must have happened::
                                             free 5 follows free 1: an allocation was lost in (1, 5]
 
 A position ``p`` means "after event p - 1 and before event p"; the interval ``[first, last]`` of positions holds the lost event.
+A storage that no event allocates, in a range of addresses that the window itself saw being taken from the device, was not live before
+the window either: its allocation was lost after that.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy as np
 
 from lifecycle_sim.events import BlockState, DeviceTrace, Kind
 from lifecycle_sim.events.trace import Bool, Int64
+from lifecycle_sim.replay.mappings import last_taken
 
 BEFORE_WINDOW = -1
 
@@ -50,12 +53,19 @@ def release_kinds(trace: DeviceTrace) -> tuple[Kind, ...]:
     """Return the kinds of events that end a live interval in *trace*.
 
     Bytes stay in use until a free is completed, so that is what ends an interval; where a recording has skipped that action
-    (``skip_actions``), the request is taken in its place.
+    (``skip_actions``), the request is taken in its place. It has not where all that was requested is pending in the final state.
     """
     seen = np.bincount(trace.events.kind, minlength=len(Kind))
-    if seen[Kind.FREE_REQUESTED] and not seen[Kind.FREE_COMPLETED]:
+    if seen[Kind.FREE_REQUESTED] and not seen[Kind.FREE_COMPLETED] and not _all_are_pending(trace):
         return (Kind.FREE, Kind.FREE_REQUESTED)
     return (Kind.FREE, Kind.FREE_COMPLETED)
+
+
+def _all_are_pending(trace: DeviceTrace) -> bool:
+    if trace.final is None:
+        return False
+    pending = trace.final.blocks.address[trace.final.blocks.state == BlockState.PENDING_FREE]
+    return bool(np.isin(trace.events.address[trace.events.kind == Kind.FREE_REQUESTED], pending).all())
 
 
 def _states_of_live_blocks(trace: DeviceTrace) -> tuple[BlockState, ...]:
@@ -85,16 +95,19 @@ def pair(trace: DeviceTrace) -> Pairing:
     free_first[lost_free] = event[births[lost_free]] + 1
 
     orphans = np.flatnonzero(ends & ~pairs_with_next[:-1])
-    seen_before = continues[orphans]
     end = event[orphans]
+    earlier = np.where(continues[orphans], event.take(orphans - 1, mode="clip"), BEFORE_WINDOW)
+    earlier = np.maximum(earlier, last_taken(trace.events, address[orphans], end))
+    began_inside = earlier > BEFORE_WINDOW
+    alloc_first = np.where(began_inside, np.minimum(earlier + 1, end), BEFORE_WINDOW)
     return Pairing(
         source_event=np.concatenate([event[births], np.where(end < n, end, -1)]),
         source_block=np.concatenate([np.where(paired, block.take(births + 1, mode="clip"), -1), block[orphans]]),
-        alloc_first=np.concatenate([event[births], np.where(seen_before, event.take(orphans - 1, mode="clip") + 1, BEFORE_WINDOW)]),
-        alloc_last=np.concatenate([event[births], np.where(seen_before, end, BEFORE_WINDOW)]),
+        alloc_first=np.concatenate([event[births], alloc_first]),
+        alloc_last=np.concatenate([event[births], np.where(began_inside, end, BEFORE_WINDOW)]),
         free_first=np.concatenate([free_first, end]),
         free_last=np.concatenate([free_last, end]),
-        lost_alloc=np.concatenate([np.zeros(len(births), bool), seen_before]),
+        lost_alloc=np.concatenate([np.zeros(len(births), bool), began_inside]),
         lost_free=np.concatenate([lost_free, np.zeros(len(orphans), bool)]),
     )
 

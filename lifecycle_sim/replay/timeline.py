@@ -22,11 +22,12 @@ class Peak:
     """The maximum of a timeline.
 
     Attributes:
-        size: the level, in bytes.
+        size: the level, in bytes: above the start, where that is not known.
         event: the first event after which the level is attained; -1 if it is the level before the first event.
         time: the time of that event in the trace's clock, None if there is no clock or no event.
         lower: the least the true peak can be, given what the recording lost.
-        upper: the most it can be; None if nothing bounds it. Equal to ``lower`` and ``size`` when nothing was lost.
+        upper: the most it can be; None if nothing bounds it, as where no history was recorded or the start is not known. Equal to
+            ``lower`` and ``size`` when nothing was lost.
     """
 
     size: int

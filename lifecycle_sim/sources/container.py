@@ -120,7 +120,11 @@ def opened(source: Source) -> Iterator[Content]:
     elif not isinstance(source, (str, os.PathLike)):
         yield _content(_read_stream(source))
     elif os.fspath(source) == "-":
+        if sys.stdin is None:
+            raise TraceFormatError("is closed: give a file, or something to read")
         yield _content(_read_stream(sys.stdin.buffer))
+    elif not os.fspath(source):
+        raise TraceFormatError("the name of the file is empty: give a path, or - for standard input")
     else:
         stream = _open(Path(source))
         try:

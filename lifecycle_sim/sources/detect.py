@@ -30,7 +30,7 @@ def read_trace(source: Source) -> Trace:
     Known are CUDA memory snapshots, profiler traces, memory timelines, minimalloc CSV and native traces; each may be gzipped.
 
     Raises:
-        TraceFormatError: the source cannot be read or is in no known format.
+        TraceFormatError: the source cannot be read, is in no known format, or is a scenario, which ``run_scenario`` reads.
         InputError: the source's contents are wrong. Each line begins with the name of the source.
     """
     with collector_paused():
@@ -39,6 +39,9 @@ def read_trace(source: Source) -> Trace:
                 return _read(content, source)
         except InputError as error:
             name = _name_of(source)
+            if name.lower().endswith(".toml") and os.path.isfile(name):
+                text = "is a scenario, not a recording: run_scenario(path) runs it and returns its trace, as does the command run"
+                raise TraceFormatError(f"{name}: {text}") from None
             raise type(error)(f"{name}: {problem}" for problem in error.problems) from None
 
 

@@ -90,7 +90,7 @@ def _rows(text: str, problems: Problems) -> Iterator[tuple[int, str, int, int, i
 
 
 def _header(fields: list[str]) -> list[str]:
-    unknown = [f"line 1: column {name!r} is not known{did_you_mean(name, _COLUMNS)}" for name in fields if name not in _COLUMNS]
+    unknown = [f"line 1: column {name[:40]!r} is not known{did_you_mean(name, _COLUMNS)}" for name in fields if name not in _COLUMNS]
     columns = [_COLUMNS.get(name, name) for name in fields]
     wanted = {"id": "id", "lower": "lower", "size": "size", "upper": "upper" if "end" not in columns else "end"}
     missing = [f"line 1: no column {name!r}: the header is id,lower,upper,size" for name in wanted.values() if name not in columns]

@@ -193,9 +193,6 @@ def _device(name: str, instants: list[_Instant], found: _Collected, capacity: in
 
 def _assumptions(name: str, instants: list[_Instant]) -> list[Assumption]:
     found = []
-    if instants[0].total < 0:
-        text = f"{name}: the recording has no totals, so levels are relative to an unknown start"
-        found.append(Assumption("relative_level", len(instants), text))
     breaks = sum(a.total >= 0 and b.total >= 0 and a.total + b.change != b.total for a, b in pairwise(instants))
     if breaks:
         text = f"{name}: a recorded total is not the one before plus the bytes of its event; the bytes are followed"

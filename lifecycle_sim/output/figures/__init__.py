@@ -1,7 +1,8 @@
 """Figures: each function draws one, on axes it is given or on a new figure, and returns the axes.
 
 matplotlib is imported when the first of them is asked for, so importing this package costs nothing. No figure belongs to a window or
-to pyplot.
+to pyplot. In a notebook a cell that ends in the axes of a figure of its own, or in ``axes.figure``, shows the figure, whichever backend
+is chosen; :func:`save` writes it to a file.
 """
 
 from __future__ import annotations
@@ -10,18 +11,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lifecycle_sim.output.figures.blocks import address_map
     from lifecycle_sim.output.figures.files import save
     from lifecycle_sim.output.figures.intervals import lifecycle_chart
+    from lifecycle_sim.output.figures.lines import levels
     from lifecycle_sim.output.figures.occupancy import timeline
+    from lifecycle_sim.output.figures.rectangles import address_time
     from lifecycle_sim.output.figures.shares import composition
     from lifecycle_sim.output.figures.sizes import size_span
 
-__all__ = ["composition", "lifecycle_chart", "save", "size_span", "timeline"]
+__all__ = ["address_map", "address_time", "composition", "levels", "lifecycle_chart", "save", "size_span", "timeline"]
 
-_HOMES = {"composition": "shares", "lifecycle_chart": "intervals", "save": "files", "size_span": "sizes", "timeline": "occupancy"}
+_HOMES = {
+    "address_map": "blocks",
+    "address_time": "rectangles",
+    "composition": "shares",
+    "levels": "lines",
+    "lifecycle_chart": "intervals",
+    "save": "files",
+    "size_span": "sizes",
+    "timeline": "occupancy",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,8 @@ def save(figure: Figure | Axes, path: str | os.PathLike[str], force: bool = Fals
     if not isinstance(drawn, Figure):
         raise InputError(f"{target}: these axes are not directly in a figure, so the figure must be given itself")
     stream = BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "lifecycle_sim", "svg.fonttype": "path"}):
+    with matplotlib.rc_context({"svg.hashsalt": "lifecycle_sim", "svg.fonttype": "path"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a letter that the font lacks is drawn as a box
         drawn.savefig(stream, format=suffix[1:], metadata=WITHOUT_DATES[suffix], facecolor="white")
     write_atomically(target, stream.getvalue(), force)
     return target

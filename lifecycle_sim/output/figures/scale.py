@@ -32,8 +32,9 @@ class EventScale:
 
     @classmethod
     def of(cls, replayed: DeviceReplay, x: str = "event") -> EventScale:
-        """Return the scale of *replayed* by ``"event"`` or by ``"time"`` since the first event.
+        """Return the scale of *replayed* by ``"event"`` or by ``"time"``.
 
+        Times count from the first event; simulated ones and ticks have a zero of their own, and the axis of a scenario goes on to its end.
         Times that go back are held at the latest time before them, because the order of events is what counts.
 
         Raises:
@@ -46,13 +47,16 @@ class EventScale:
             raise InputError(f"a horizontal axis cannot show {x!r}: choose event or time")
         if replayed.trace.clock is Clock.NONE:
             raise InputError(f"this {replayed.trace.format} trace has no clock, so nothing can be drawn over time: draw it over events")
-        time = replayed.recorded.events.time
-        since = np.maximum.accumulate(time - time[0]) if events else np.zeros(1, np.int64)
-        at = np.concatenate([since[:1], since, since[-1:]])[: events + 2]
+        time, own_zero, settings = replayed.recorded.events.time, replayed.trace.times_from_zero, replayed.trace.settings
+        zero = 0 if own_zero or not events else int(time[0])
+        since = np.maximum.accumulate(time - zero) if events else np.zeros(1, np.int64)
+        begin, end = min(0, int(since[0])), max(int(since[-1]), int(settings.get("makespan") or 0))
+        at = np.concatenate([[begin], since, [end]])[-events - 2 :]
+        what = "time" if own_zero else "time since the first event"
         if replayed.trace.clock is Clock.TICKS:
-            return cls(at, "ticks since the first event", False)
+            return cls(at, f"{what} (ticks)", False)
         scale, unit = next((s, u) for s, u in UNITS if at[-1] >= s or s == 1)
-        return cls(at / scale, f"time since the first event ({unit})", False)
+        return cls(at / scale, f"{what} ({unit})", False)
 
     @property
     def limits(self) -> tuple[float, float]:

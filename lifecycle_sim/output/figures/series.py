@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from lifecycle_sim.replay.grouping import group
 from lifecycle_sim.replay.timeline import EXACT_IN_INT64
 
 RANKED_AT = 60
+SHARE_AT_PEAK = 0.75
 
 CATEGORY_ORDER = tuple(
     category.word
@@ -85,16 +87,20 @@ def chosen_grouping(replayed: DeviceReplay, by: str | None) -> str | None:
 
 
 def rank(replayed: DeviceReplay, by: str, top: int) -> Ranked:
-    """Group the storages of *replayed* and keep the *top* groups that rise highest, at the peak or elsewhere; the rest become one.
+    """Group the storages of *replayed* and keep *top* groups; the rest become one.
 
-    Every figure ranks in this way, so that a group has the same colour in all of them. Groups are compared at the peak and at a few
-    dozen other events; those that are equal there by bytes times events lived.
+    Three of four places go to those that hold the most at the peak, the last ones to those that rise highest elsewhere, so that none of
+    the rest holds more at the peak than most that are named. Every figure ranks in this way, so that a group has the same colour in all
+    of them. Groups are compared at the peak and at a few dozen other events; those that are equal there by bytes times events lived.
     """
     positions = choose_positions(replayed.timeline.levels, RANKED_AT, keep=[replayed.peak.event + 1])
     found, grouping = replayed.identified_lifetimes(), group(replayed, by)
-    greatest = _levels(found, grouping.of, len(grouping), positions).max(axis=1, initial=0).astype(np.float64)
+    levels = _levels(found, grouping.of, len(grouping), positions).astype(np.float64)
+    greatest, at_peak = levels.max(axis=1, initial=0), levels[:, int(positions.searchsorted(replayed.peak.event + 1))]
     lived = np.bincount(grouping.of, found.size * (found.free - found.alloc).astype(np.float64), len(grouping))
-    order = np.lexsort((np.arange(len(grouping)), -lived, -greatest))
+    by_rise, number = np.lexsort((-lived, -greatest)), np.arange(len(grouping))
+    first = np.lexsort((number, -lived, -greatest, -at_peak))[: ceil(SHARE_AT_PEAK * top)]
+    order = np.concatenate([first, by_rise[~np.isin(by_rise, first)]])
     kept, merged = (order, 0) if len(order) <= top + 1 else (order[:top], len(order) - top)
     number = np.full(len(grouping), len(kept), np.int64)
     number[kept] = np.arange(len(kept))

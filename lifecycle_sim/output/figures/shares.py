@@ -38,6 +38,7 @@ def composition(
     by: str | None = "auto",
     top: int = 8,
     ax: Axes | None = None,
+    title: str = "",
 ) -> Axes:
     """Draw the level at one event beside the level at another, by default the peak beside the steady state, in groups.
 
@@ -52,6 +53,7 @@ def composition(
         by: what to group by, see :func:`~lifecycle_sim.replay.grouping.group`; ``"auto"`` as in ``timeline``.
         top: how many groups to tell apart; the others are one.
         ax: where to draw; by default on a figure of its own.
+        title: what was recorded, such as the name of the file, for the line below the headline.
 
     Raises:
         InputError: there is no such event, *by* is not a known grouping, or *against* is no steady state after all.
@@ -70,9 +72,9 @@ def composition(
     ax.set_xticks([LEFT + WIDTH / 2, RIGHT + WIDTH / 2])
     difference = totals[1] - totals[0]
     ax.set_xticklabels([_title(left, totals[0]), f"{_title(right, totals[1])}\n{_signed(difference)} against {left.name}"])
-    ax.set_ylabel(style.basis(replayed))
-    byte_ticks(ax.yaxis)
-    style.dress(ax, f"{right.name.capitalize()} against {left.name} on {replayed.device}", replayed)
+    ax.set_ylabel(style.level_basis(replayed))
+    byte_ticks(ax.yaxis, style.is_relative(replayed))
+    style.dress(ax, f"{right.name.capitalize()} against {left.name} on {replayed.device}", replayed, title=title)
     ax.tick_params(axis="x", length=0, labelsize=style.NORMAL)
     return ax
 
@@ -111,7 +113,9 @@ def _draw_columns(ax: Axes, columns: Series, tops: NDArray[Any], highest: float)
     for key, levels, above in zip(columns.keys, columns.levels, tops, strict=True):
         size = levels.astype(float)
         bottom = above - size
-        ax.bar([LEFT, RIGHT], size, WIDTH, bottom, align="edge", color=shades[key], edgecolor=style.PAPER, linewidth=0.6, zorder=3)
+        hatch = style.hatch(key)
+        edge = style.HATCHING if hatch else style.PAPER
+        ax.bar([LEFT, RIGHT], size, WIDTH, bottom, align="edge", color=shades[key], edgecolor=edge, hatch=hatch, linewidth=0.6, zorder=3)
         ax.fill_between([LEFT + WIDTH, RIGHT], bottom, above, color=shades[key], alpha=0.22, linewidth=0, zorder=2)
         if size[0] > INSIDE_SHARE * highest:
             middle = (LEFT + WIDTH / 2, bottom[0] + size[0] / 2)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lifecycle_sim.output.figures import style
 from lifecycle_sim.output.figures.ticks import log_byte_ticks
 from lifecycle_sim.replay import DeviceReplay
-from lifecycle_sim.replay.lifespans import TEMPORARY_WITHIN, Lifespans, allocation_spans, lifespans
+from lifecycle_sim.replay.lifespans import Lifespans, allocation_spans, lifespans
 from lifecycle_sim.units import format_bytes
 
 NONE_AT, NONE_EDGES, ONE_EDGE = 0.4, (0.33, 0.485), 0.68
@@ -24,7 +24,7 @@ CELLS_A_DECADE = 6
 DENSITY = ("#DCE9F2", "#8FB8D6", "#4477AA", "#23406B")
 
 
-def size_span(replayed: DeviceReplay, within: int = TEMPORARY_WITHIN, ax: Axes | None = None) -> Axes:
+def size_span(replayed: DeviceReplay, within: int | None = None, ax: Axes | None = None, title: str = "") -> Axes:
     """Draw how many storages there are of each size and span, on logarithmic axes.
 
     The span of a storage is the number of allocations made while it was live. Storages that are older than the window or outlive it
@@ -35,11 +35,13 @@ def size_span(replayed: DeviceReplay, within: int = TEMPORARY_WITHIN, ax: Axes |
         within: a storage is temporary if no more than this many allocations were made while it was live,
             see :func:`~lifecycle_sim.replay.lifespans.lifespans`.
         ax: where to draw; by default on a figure of its own.
+        title: what was recorded, such as the name of the file, for the line below the headline.
 
     Raises:
         InputError: *within* is negative, or the record's events carry no identity.
     """
     told, found, span = lifespans(replayed, within), replayed.identified_lifetimes(), allocation_spans(replayed)
+    within = told.within
     ax = style.new_axes(ax, 9.0, 4.8)
     whole = ~(found.before_window | found.leaked)
     reach = 10.0 ** (1 + int(log10(max(int(span.max(initial=1)), 10 * within, 10))))
@@ -65,15 +67,15 @@ def size_span(replayed: DeviceReplay, within: int = TEMPORARY_WITHIN, ax: Axes |
         (x_edges[-1], "right", "long-lived or older"),
     ):
         ax.text(where, 0.98, word, ha=side, va="top", fontsize=style.SMALL, color=style.MUTED, transform=ax.get_xaxis_transform())
-    ticks = [NONE_AT, *(10.0**k for k in range(round(log10(reach)) + 1)), 2.1 * reach]
+    ticks = [NONE_AT, *(10.0**k for k in range(round(log10(reach)))), 2.1 * reach]
     ax.xaxis.set_major_locator(FixedLocator(ticks))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: "0" if value < 1 else "open" if value > reach else f"{value:,.0f}"))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: "0" if value < 1 else "unknown" if value > reach else f"{value:,.0f}"))
     ax.xaxis.set_minor_locator(NullLocator())
     log_byte_ticks(ax.yaxis, 2**low, 2**high)
     ax.set_xlabel(f"span: allocations made while the storage was live\n{_totals(told)}")
     ax.set_ylabel(f"size ({style.basis(replayed)})")
     _draw_scale(ax, cells, most)
-    style.dress(ax, f"Sizes and spans on {replayed.device}", replayed)
+    style.dress(ax, f"Sizes and spans on {replayed.device}", replayed, title=title)
     return ax
 
 
@@ -102,7 +104,7 @@ def _totals(told: Lifespans) -> str:
         (f"temporary, within {told.within:,}", told.temporary),
         ("passing", told.passing),
         ("long-lived", told.long_lived),
-        ("older, freed", told.older_freed),
+        ("older", told.older_freed),
     )
     parts = [f"{name}: {style.counted(total.count, 'storage')}, {format_bytes(total.size)}" for name, total in kinds if total.count]
     return "\n".join("     ".join(parts[k : k + 2]) for k in range(0, len(parts), 2)) or "no storages"

@@ -31,10 +31,14 @@ def _label(value: float, _position: int | None = None) -> str:
     return format_bytes(round(value))
 
 
-def byte_ticks(axis: Axis) -> None:
-    """Give *axis* ticks in bytes."""
+def _signed_label(value: float, _position: int | None = None) -> str:
+    return f"+{_label(value)}" if value > 0 else _label(value)
+
+
+def byte_ticks(axis: Axis, relative: bool = False) -> None:
+    """Give *axis* ticks in bytes, with a plus sign if they are *relative* to something that is not known."""
     axis.set_major_locator(ByteLocator())
-    axis.set_major_formatter(FuncFormatter(_label))
+    axis.set_major_formatter(FuncFormatter(_signed_label if relative else _label))
 
 
 def log_byte_ticks(axis: Axis, least: int, greatest: int) -> None:
@@ -50,3 +54,9 @@ def count_ticks(axis: Axis) -> None:
     """Give *axis* whole-number ticks with thousands separated, and none below 0, where no event is."""
     axis.set_major_locator(MaxNLocator(nbins=9, integer=True, steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 0 else ""))
+
+
+def time_ticks(axis: Axis) -> None:
+    """Give *axis* a few round ticks."""
+    axis.set_major_locator(MaxNLocator(nbins=9, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))

@@ -36,20 +36,28 @@ def release_available(backing: Backing, pool: Pool, stream: int, size: int, spli
     One block that is large enough goes alone; otherwise the largest go one after the other. Pieces of split segments stay: settings changed
     while the program ran can leave some of that size, and PyTorch, which does not check, then frees memory that is in use.
     """
+    chosen, enough = available(pool, stream, size, split_limit)
+    for block in chosen:
+        backing.give_back(block)
+    return enough
+
+
+def available(pool: Pool, stream: int, size: int, split_limit: int) -> tuple[list[Block], bool]:
+    """Return the blocks that :func:`release_available` would give back, and whether they are enough."""
     want = max(size, split_limit)
     keys = pool.free.get(stream, [])
     fitting = next((key[3] for key in keys if key[0] >= want), None)
     if fitting is not None and fitting.reservation is None and not fitting.split:
-        backing.give_back(fitting)
-        return True
+        return [fitting], True
+    chosen: list[Block] = []
     released = 0
     for block in [key[3] for key in reversed(keys) if split_limit <= key[0] < want]:
         if released >= want:
             break
         if block.reservation is None and not block.split:
             released += block.size
-            backing.give_back(block)
-    return released >= want
+            chosen.append(block)
+    return chosen, released >= want
 
 
 def release_whole(backing: Backing, pool: Pool) -> None:

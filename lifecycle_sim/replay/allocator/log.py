@@ -35,9 +35,14 @@ class Log:
     def __len__(self) -> int:
         return sum(map(len, self._packed)) + len(self._rows) // WIDTH
 
-    def pack(self) -> None:
-        """Turn the rows into arrays once there are many of them."""
-        if len(self._rows) >= _PACK_AT:
+    @property
+    def recent(self) -> list[int]:
+        """The rows that are not packed yet, one after the other."""
+        return self._rows
+
+    def pack(self, least: int = _PACK_AT) -> None:
+        """Turn the rows into arrays once they hold *least* integers."""
+        if len(self._rows) >= least:
             self._packed.append(_table(self._rows))
             self._rows.clear()
 

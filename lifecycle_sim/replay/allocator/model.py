@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import count
+from typing import Self
 
 from lifecycle_sim.errors import InputError, TraceInvariantError
 from lifecycle_sim.events import Events, MemoryState
@@ -51,7 +52,7 @@ class Allocator(Heap):
         reservations: Sequence[tuple[int, int]] = (),
         stream_ids: Mapping[int, int] | None = None,
         device_number: int = 0,
-    ) -> Allocator:
+    ) -> Self:
         """Return an allocator that holds the segments and blocks of *state*, with an empty record.
 
         A block that awaits its free waits for a stream that is not known: :meth:`finish` ends the wait. Every private pool has one holder.
@@ -263,6 +264,10 @@ class Allocator(Heap):
             self.pools.append(pool)
         self._private[pool] = PrivatePool(pool, self.pools.index(pool), use_on_oom, no_split, custom_allocator)
         return pool
+
+    def has_pool(self, pool: PoolId) -> bool:
+        """Whether there is a private pool *pool* now."""
+        return pool in self._private
 
     def begin_pool(self, pool: PoolId, streams: Collection[int] | None = None) -> None:
         """Divert later requests to *pool*, made if there is none; only those on *streams* where these are given.

@@ -203,7 +203,7 @@ class _Members:
         except TraceFormatError:
             raise
         except Exception as error:  # zipfile and numpy raise many kinds on damaged members
-            raise TraceFormatError(f"{where} is damaged: {error}") from None
+            raise TraceFormatError(f"{where} is damaged: {str(error)[:200]}") from None
         converted: Array = column.astype(kind)
         if not np.array_equal(converted, column):
             raise TraceFormatError(f"{where} holds values beyond {np.dtype(kind).name}")

@@ -148,6 +148,7 @@ LINES: dict[str, type[msgspec.Struct]] = {
 }
 VERBS = (*KINDS, *LINES)
 """All verbs. The first of this list that is a key of a line is its verb: the last four are also keys of other lines."""
+SHARED_KEYS = VERBS[-4:]
 
 
 def encoder() -> msgspec.json.Encoder:

@@ -9,7 +9,18 @@ import msgspec
 
 from lifecycle_sim.errors import InputError, TraceFormatError, TraceInvariantError
 from lifecycle_sim.events import Clock, Span, Trace
-from lifecycle_sim.sources.native.grammar import DEFAULT_POOLS, EVENT_KEYS, KINDS, LINES, SCHEMA, VERBS, DeviceLine, Header, must_be_sound
+from lifecycle_sim.sources.native.grammar import (
+    DEFAULT_POOLS,
+    EVENT_KEYS,
+    KINDS,
+    LINES,
+    SCHEMA,
+    SHARED_KEYS,
+    VERBS,
+    DeviceLine,
+    Header,
+    must_be_sound,
+)
 from lifecycle_sim.sources.native.section import Section, read_size
 from lifecycle_sim.sources.native.tables import Tables
 from lifecycle_sim.sources.problems import Problems, did_you_mean
@@ -80,15 +91,15 @@ class _Reader:
 
     def read(self, record: dict[str, Any]) -> None:
         """Read the line *record*."""
-        verb = next(iter(record), "")
-        if verb not in KINDS:
-            verb = next((known for known in VERBS if known in record), "")
+        first = next(iter(record), "")
+        verb = first if first in KINDS else next((known for known in VERBS if known in record), "")
+        if verb in SHARED_KEYS and first not in LINES[verb].__struct_fields__:
+            verb = ""  # "label" in {"fre": "a", "label": "b"} is not what the line is about
         if verb in KINDS:
             self._event(verb, record)
         elif verb:
             self._line(verb, _convert(record, LINES[verb], f"a line with {verb!r}"))
         else:
-            first = next(iter(record), "")
             raise TraceFormatError(f"the line says nothing known: its first key is {first!r}{did_you_mean(first, VERBS)}")
 
     def _event(self, verb: str, record: dict[str, Any]) -> None:

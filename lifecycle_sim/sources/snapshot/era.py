@@ -8,6 +8,8 @@ from typing import Any
 from lifecycle_sim.sources.document_problems import plain
 from lifecycle_sim.sources.snapshot.context import INT64_MAX, Context
 
+EVIDENCE_KEY = "lifecycle_sim_evidence"
+"""The setting by which a snapshot that was written from a simulation says so."""
 LOOKED_AT = 1000
 """Trace entries of a device that are looked at; forward_frames, say, is not on every one."""
 

@@ -151,8 +151,12 @@ class _Reader:
         if value is _ABSENT:
             self.context.problems.missing((*self.where, row, key), "an integer that fits 64 bits")
         else:
-            self.context.problems.wrong((*self.where, row, key), value, "an integer that fits 64 bits")
+            self.context.problems.wrong((*self.where, row, self._key(row, key)), value, "an integer that fits 64 bits")
         return 0
+
+    def _key(self, row: int, key: str) -> str:
+        """Return under which key the entry *row* has what others have under *key*."""
+        return "device_free" if key == "addr" and self.kind[row] == Kind.OOM and key not in self.entries[row] else key
 
     def _address_or_free(self, row: int) -> Any:
         """An oom entry has device_free, the device's free bytes, in place of an address."""
@@ -232,7 +236,9 @@ class _Reader:
     def _refuse(self, wrong: Any, key: str, values: Any, should: str) -> None:
         rows = np.flatnonzero(wrong)
         for row in rows[:LISTED]:
-            self.context.problems.add((*self.where, int(row), key), f"is {describe(int(values[row]))}, should be {should}")
+            self.context.problems.add(
+                (*self.where, int(row), self._key(int(row), key)), f"is {describe(int(values[row]))}, should be {should}"
+            )
         self.context.problems.count += max(len(rows) - LISTED, 0)
 
     def _clock(self) -> int:

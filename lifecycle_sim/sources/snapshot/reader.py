@@ -10,7 +10,7 @@ from lifecycle_sim.sources.document_problems import describe
 from lifecycle_sim.sources.guards import collector_paused
 from lifecycle_sim.sources.snapshot.annotations import Mark, place_marks, read_marks
 from lifecycle_sim.sources.snapshot.context import Context
-from lifecycle_sim.sources.snapshot.era import guess_release, read_settings
+from lifecycle_sim.sources.snapshot.era import EVIDENCE_KEY, guess_release, read_settings
 from lifecycle_sim.sources.snapshot.events import DeviceEvents, read_events
 from lifecycle_sim.sources.snapshot.segments import empty_state, read_segments
 
@@ -68,7 +68,7 @@ def _read(document: dict[str, Any]) -> Trace:
     return Trace(
         devices=tuple(devices),
         format="cuda-snapshot",
-        evidence=Evidence.MEASURED,
+        evidence=Evidence.SIMULATED if settings.get(EVIDENCE_KEY) == Evidence.SIMULATED else Evidence.MEASURED,
         clock=Clock.NANOSECONDS if timed else Clock.NONE,
         stacks=context.stacks.table(),
         labels=tuple(context.labels),
