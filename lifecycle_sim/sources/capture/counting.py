@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from lifecycle_sim.errors import CaptureError, MissingExtraError
@@ -41,28 +42,27 @@ def params_file(path: str, function: str | None = None, parameters: Mapping[str,
     with stage(path):
         defined = vars(run_file(path))
     build, make_optimizer = _functions(path, defined, function)
-    unmet = [name for name in given if not any(name in _taken(each) for each in (build, make_optimizer) if each is not None)]
-    if unmet:
-        raise CaptureError(f"{path}: no function takes {name!r}: add the parameter, or leave the option out" for name in unmet)
-    made: list[Any] = []
-
-    def built() -> Any:
-        made.append(build(**_chosen(build, given)))
-        if isinstance(made[0], Mapping):
-            made.append(made[0].get("make_optimizer"))
-            made[0] = _required(path, made[0])(**_chosen(made[0]["build_model"], given))
-        return made[0]
-
     with stage(function or "build_model"):
-        model = build_on_meta(built, None if kind is None else getattr(torch, kind))
+        model = build_on_meta(partial(build, **_chosen(build, given)), _type(kind))
+        if isinstance(model, Mapping):
+            make_optimizer = model.get("make_optimizer")
+            kind = kind or dtype_name(model.get("dtype"), "dtype")
+            build = _required(path, model)
+            model = build_on_meta(partial(build, **_chosen(build, given)), _type(kind))
     if not isinstance(model, torch.nn.Module):
         raise CaptureError(f"{path}:{function or 'build_model'} returned a {type(model).__name__}: return a torch.nn.Module")
-    if len(made) > 1:
-        make_optimizer = made[1]
+    unmet = [name for name in given if not any(name in _taken(each) for each in (build, make_optimizer, defined.get(function or "")))]
+    if unmet:
+        raise CaptureError(f"{path}: no function takes {name!r}: add the parameter, or leave the option out" for name in unmet)
     if make_optimizer is None:
         return parameter_table(model)
     with stage("make_optimizer"):
         optimizer = make_optimizer(model, **_chosen(make_optimizer, given))
+    for each in optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,):
+        if not isinstance(each, torch.optim.Optimizer):
+            raise CaptureError(
+                f"{path}: make_optimizer returned a {type(each).__name__}: return a torch.optim.Optimizer, or a list of them"
+            )
     with stage("the optimizer's first step"):
         first_step(model, optimizer)
     return parameter_table(model, optimizer)
@@ -86,6 +86,12 @@ def _required(path: str, defined: Mapping[str, Any]) -> Any:
             f"{path} defines no function build_model(): define one that returns the module, or name another: {path}:function"
         )
     return build
+
+
+def _type(name: str | None) -> Any:
+    import torch
+
+    return None if name is None else getattr(torch, name)
 
 
 def _taken(function: Any) -> tuple[str, ...]:

@@ -67,6 +67,7 @@ class Follower(Tracker):
 
     Attributes:
         before: the numbers of the storages that were there before.
+        apart: the numbers of scalars that only a step of the optimizer told to be counters of the host.
         began: the event at which the program's own begin.
         marks: the events at which steps ended, as the program said.
         optimizer_steps: the events at which the last of the optimizers had stepped.
@@ -78,6 +79,7 @@ class Follower(Tracker):
         self._device_identities = DeviceIdentities(self.ledger, self.places.now, device)
         self.identities = self._device_identities
         self.before: list[int] = []
+        self.apart: set[int] = set()
         self.began = 0
         self.marks: list[int] = []
         self.optimizer_steps: list[int] = []
@@ -89,7 +91,7 @@ class Follower(Tracker):
     @property
     def scalars(self) -> int:
         """How many scalars of the host there were."""
-        return self._device_identities.scalars
+        return self._device_identities.scalars + len(self.apart)
 
     @property
     def elsewhere(self) -> int:
@@ -154,6 +156,14 @@ class Follower(Tracker):
         if number != NOTHING:
             self.before.append(number)
             self.ledger.storages[number].category = Category.INPUT if tensor.is_leaf else None
+
+    def _label_state(self, optimizer: Any) -> None:
+        super()._label_state(optimizer)
+        for parameter, key, leaf in state_leaves(optimizer):
+            if is_counter(parameter, key, leaf):
+                number = self.identities.known(leaf)
+                if number != NOTHING:
+                    self.apart.add(number)
 
     def _label_own(self, optimizer: Any) -> None:
         """The parameters that an optimizer has and the model has not are copies of the optimizer's own."""

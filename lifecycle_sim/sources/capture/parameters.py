@@ -24,11 +24,11 @@ def parameter_table(model: Any, optimizer: Any = None) -> ParameterTable:
         CaptureError: *model* is no module, or *optimizer* no optimizer.
     """
     if not isinstance(model, torch.nn.Module):
-        raise CaptureError(f"model is a {type(model).__name__}: give a torch.nn.Module")
+        raise CaptureError(f"model is a {type(model).__name__}: give a module of torch")
     optimizers = optimizer if isinstance(optimizer, (list, tuple)) else () if optimizer is None else (optimizer,)
     for each in optimizers:
         if not isinstance(each, torch.optim.Optimizer):
-            raise CaptureError(f"optimizer is a {type(each).__name__}: give a torch.optim.Optimizer, a list of them, or None")
+            raise CaptureError(f"optimizer is a {type(each).__name__}: give an optimizer of torch, a list of them, or None")
     states = _States(optimizers)
     groups = _groups(model)
     rows = tuple(_row(group, states) for group in groups)

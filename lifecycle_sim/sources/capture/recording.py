@@ -20,13 +20,13 @@ from lifecycle_sim.sources.capture.assemble import assemble
 
 if TYPE_CHECKING:
     from lifecycle_sim.sources.capture.following import Follower
-    from lifecycle_sim.sources.capture.parameters import ParameterTable
+    from lifecycle_sim.sources.capture.table import ParameterTable
 
 FORMAT = "record"
 
 
 def record(model: Any, optimizer: Any = None) -> Recording:
-    """Return a recording of what *model* does inside of ``with record(model, optimizer) as recording:``.
+    """Record what *model* really does, around its steps: ``with ls.record(model, optimizer) as recording``.
 
     Storages are followed by identity, from the operator that allocates them to their death, so that a view, a tied weight or a detached
     tensor counts once. What was there before is anchored as live at the beginning: parameters, buffers, gradients, optimizer state, and
@@ -47,11 +47,11 @@ def record(model: Any, optimizer: Any = None) -> Recording:
     import torch
 
     if not isinstance(model, torch.nn.Module):
-        raise CaptureError(f"model is a {type(model).__name__}: give a torch.nn.Module")
+        raise CaptureError(f"model is a {type(model).__name__}: give a module of torch")
     optimizers = tuple(optimizer) if isinstance(optimizer, (list, tuple)) else () if optimizer is None else (optimizer,)
     for each in optimizers:
         if not isinstance(each, torch.optim.Optimizer):
-            raise CaptureError(f"optimizer is a {type(each).__name__}: give a torch.optim.Optimizer, a list of them, or None")
+            raise CaptureError(f"optimizer is a {type(each).__name__}: give an optimizer of torch, a list of them, or None")
     return Recording(model, optimizers)
 
 
@@ -179,12 +179,12 @@ def _trace_of(follower: Follower, model: Any) -> Trace:
     ledger = follower.ledger
     ends = follower.marks or follower.optimizer_steps
     ledger.steps = list(zip([follower.began, *ends], ends, strict=False))
-    ordered = anchored_first(ledger, follower.before)
+    ordered = anchored_first(ledger, follower.before, follower.apart)
     trace = assemble(
         ordered,
         device=str(_device_of(model)),
         release=".".join(torch.__version__.split(".")[:2]),
-        settings={"record": {"torch": torch.__version__, "execution": "eager"}},
+        settings={"record": {"torch": str(torch.__version__), "execution": "eager"}},
         assumptions=_assumptions(follower, model),
         evidence=Evidence.MEASURED,
     )
