@@ -12,7 +12,7 @@ from lifecycle_sim.events import Category
 from lifecycle_sim.sources.capture.identity import NOTHING, Identities
 from lifecycle_sim.sources.capture.ledger import Ledger, Phase, Where
 from lifecycle_sim.sources.capture.parameters import is_counter, state_leaves
-from lifecycle_sim.sources.capture.tracker import DEVICE_QUERY, Tracker
+from lifecycle_sim.sources.capture.tracker import Tracker
 
 BEFORE = "before the recording"
 NOWHERE = Where(Phase.NONE, ())
@@ -75,7 +75,7 @@ class Follower(Tracker):
     """
 
     def __init__(self, model: Any, optimizers: tuple[Any, ...], device: Any) -> None:
-        super().__init__()
+        super().__init__(run=self._operate)
         self._device_identities = DeviceIdentities(self.ledger, self.places.now, device)
         self.identities = self._device_identities
         self.before: list[int] = []
@@ -130,14 +130,13 @@ class Follower(Tracker):
         self.marks.append(len(self.ledger.events))
         self.places.begin_step()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        """Take note of what *func* reads and was there before, then run it as a tracker does."""
-        if func is not DEVICE_QUERY:
-            self.operators += 1
-            self._anchor(args)
-            if kwargs:
-                self._anchor(kwargs.values())
-        return super().__torch_dispatch__(func, types, args, kwargs)
+    def _operate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Take note of what *func* reads and was there before, then run it."""
+        self.operators += 1
+        self._anchor(args)
+        if kwargs:
+            self._anchor(kwargs.values())
+        return func(*args, **kwargs)
 
     def _anchor(self, values: Iterable[Any]) -> None:
         for value in values:
