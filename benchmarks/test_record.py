@@ -1,4 +1,4 @@
-"""What recording costs: CPU seconds a step without, under ``record``, and under torch's own MemTracker, for the same step; and per operator.
+"""What recording costs: CPU seconds of a step alone, under ``record`` and under torch's own MemTracker; and per operator.
 
 Each figure is the least of several steps after a warm-up, on one thread.
 """

@@ -199,5 +199,6 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path, text, ending, said):
 
 def test_a_file_that_is_not_there_an_unknown_type_and_an_unknown_parameter():
     assert "there is no such file" in ask("absent.py", exit_code=3).stderr
+    assert "write FILE.py or FILE.py:FUNCTION" in ask("model.txt", exit_code=3).stderr
     assert "dtype 'bf17' is not known" in ask(SHARED_LINEAR, "--dtype", "bf17", exit_code=3).stderr
     assert "no function takes 'layers'" in ask(SHARED_LINEAR, "--param", "layers=2", exit_code=3).stderr

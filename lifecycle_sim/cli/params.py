@@ -8,6 +8,7 @@ from contextlib import redirect_stdout
 import click
 
 from lifecycle_sim.cli.answer import answer
+from lifecycle_sim.cli.capture import split_program
 from lifecycle_sim.cli.options import json_option, parameter_option
 from lifecycle_sim.output.summary_params import params_document
 from lifecycle_sim.sources.capture import params_file
@@ -28,9 +29,7 @@ def command(file: str, dtype: str | None, parameters: dict[str, int], as_json: b
     Example:
       lifecycle-sim params scenarios/capture/shared_linear.py
     """
-    path, separator, function = file.rpartition(":")
-    if not separator or not path.endswith(".py"):
-        path, function = file, ""
+    path, function = split_program(file)
     with redirect_stdout(sys.stderr):  # what the file prints is narration
-        table = params_file(path, function or None, parameters, dtype)
+        table = params_file(path, function, parameters, dtype)
     answer(params_document(file, table), as_json)

@@ -36,8 +36,11 @@ class Answers:
     selected: float = 1.0
     given: Counter[str] = field(default_factory=Counter)
 
-    def read(self, tensor: Any) -> bool | int | float:
+    def read(self, tensor: Any, on_host: bool = False) -> bool | int | float:
         """Answer the reading of the scalar *tensor*."""
+        if on_host:
+            self.given["read_host"] += 1
+            return True if tensor.dtype == torch.bool else self.scalar if tensor.is_floating_point() else 0
         if tensor.dtype == torch.bool:
             self.given["read_bool"] += 1
             return True
@@ -59,6 +62,8 @@ class Answers:
     def assumptions(self) -> list[Assumption]:
         """Return what was assumed, each with how often."""
         texts = {
+            "read_host": "a scalar on the host was read, such as an optimizer's count of steps, whose value a capture does not follow: "
+            f"numbers were taken for {self.scalar:g}",
             "read_bool": "a truth was read from the device (.item(), if tensor: …): it was taken for True",
             "read_int": "a whole number was read from the device (.item()): it was taken for 0",
             "read_float": f"a number was read from the device (.item()): it was taken for {self.scalar:g}",

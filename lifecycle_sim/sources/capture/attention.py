@@ -15,6 +15,7 @@ HALVES = (torch.float16, torch.bfloat16)
 FLASH, EFFICIENT, MATH = "flash", "efficient", "math"
 FLASH_FROM, FLASH_WIDTH, FLASH_ALIGNMENT = 80, 256, 8
 EFFICIENT_FROM_HALF_BFLOAT = 80
+MASK_ALIGNMENT = 16
 WIDE_BACKWARD = (86, 89, 120)
 """Architectures with less shared memory, which flash refuses for wide heads in training with dropout."""
 
@@ -60,7 +61,9 @@ def attention(
     """Run the attention that CUDA would choose, operator by operator."""
     chosen = choose_attention(query, key, value, mask, causal, grouped, dropout, architecture)
     if mask is not None and mask.dtype == torch.bool and chosen != MATH:
-        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
+        allowed, forbidden = (torch.full((), value, dtype=query.dtype, device=query.device) for value in (0.0, float("-inf")))
+        mask = torch.where(mask, allowed, forbidden)
+        del allowed, forbidden
     if chosen == FLASH:
         width = query.shape[-1]
         scale = width**-0.5 if scale is None else scale
@@ -71,6 +74,9 @@ def attention(
         return out[..., :width] if short else out
     if chosen == EFFICIENT:
         if mask is not None:
+            columns = mask.shape[-1]
+            if columns % MASK_ALIGNMENT:
+                mask = pad(mask, (0, -columns % MASK_ALIGNMENT))[..., :columns]
             mask = mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
         trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
         found = aten._scaled_dot_product_efficient_attention(query, key, value, mask, trains, dropout, causal, scale=scale)

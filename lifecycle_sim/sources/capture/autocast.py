@@ -45,24 +45,42 @@ IN_WIDEST = frozenset(
 IN_LOW = frozenset(
     {
         "_convolution",
+        "_convolution.deprecated",
         "_scaled_dot_product_flash_attention",
         "_thnn_fused_gru_cell",
         "_thnn_fused_lstm_cell",
+        "addbmm",
+        "addmm",
         "addmv",
         "addr",
+        "baddbmm",
+        "bmm",
         "chain_matmul",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_tbc",
+        "conv_transpose1d",
+        "conv_transpose2d.input",
+        "conv_transpose3d.input",
         "convolution",
         "einsum",
         "gru_cell",
         "linalg_multi_dot",
+        "linalg_vecdot",
+        "linear",
         "lstm_cell",
+        "matmul",
+        "mm",
         "mv",
+        "prelu",
         "rnn_relu_cell",
         "rnn_tanh_cell",
+        "scaled_dot_product_attention",
     }
 )
 OTHER_ON_CPU = frozenset({"prod", "prod.dim_int", "grid_sampler"})
-"""Operators that have a rule on both devices, but not the same."""
+"""Operators that have a rule on both devices, but not the same. Those in the low type have the same, and share one cache of casts."""
 NOT_ON_FAKE = frozenset({"cudnn_convolution", "cudnn_convolution_transpose", "norm.Scalar", "norm.ScalarOpt_dim"})
 
 _CPU, _CUDA = "AutocastCPU", "AutocastCUDA"
@@ -94,6 +112,15 @@ class Casts:
             kept = self._kept[id(tensor)] = (tensor, tensor.to(dtype))
         return kept[1]
 
+    def all(self, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments with their tensors in *dtype*, cast from the last to the first, as compiled code evaluates them."""
+
+        def cast(value: Any) -> Any:
+            return tree_map_only(torch.Tensor, lambda tensor: self.cast(tensor, dtype), value)
+
+        named = {name: cast(value) for name, value in reversed(kwargs.items())}
+        return tuple(cast(value) for value in args[::-1])[::-1], named
+
     def clear(self) -> None:
         """Let all go: the outermost autocast ended."""
         self._kept.clear()
@@ -104,7 +131,8 @@ def install(library: Any) -> Casts:
     casts = Casts()
     on_cuda = set(torch._C._dispatch_get_registrations_for_dispatch_key(_CUDA))
     on_cpu = set(torch._C._dispatch_get_registrations_for_dispatch_key(_CPU))
-    for name, operator in _operators(on_cuda - on_cpu | {f"aten::{name}" for name in OTHER_ON_CPU}):
+    shared = {f"aten::{name}" for name in OTHER_ON_CPU | IN_LOW} & on_cuda
+    for name, operator in _operators(on_cuda - on_cpu | shared):
         if name not in NOT_ON_FAKE:
             library.impl(name, _rule(name)(operator, casts), _CPU)
     for name, _ in _operators(on_cpu - on_cuda):
@@ -129,7 +157,7 @@ def _rule(name: str) -> Callable[[Any, Casts], Callable[..., Any]]:
 def _in_float32(operator: Any, casts: Casts) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(_KEYS):
-            args, kwargs = tree_map_only(torch.Tensor, lambda tensor: casts.cast(tensor, torch.float32), (args, kwargs))
+            args, kwargs = casts.all(args, kwargs, torch.float32)
             return operator(*args, **kwargs)
 
     return kernel
@@ -138,8 +166,7 @@ def _in_float32(operator: Any, casts: Casts) -> Callable[..., Any]:
 def _in_low(operator: Any, casts: Casts) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(_KEYS):
-            low = torch.get_autocast_dtype("cpu")
-            args, kwargs = tree_map_only(torch.Tensor, lambda tensor: casts.cast(tensor, low), (args, kwargs))
+            args, kwargs = casts.all(args, kwargs, torch.get_autocast_dtype("cpu"))
             return operator(*args, **kwargs)
 
     return kernel
@@ -151,7 +178,7 @@ def _in_widest(operator: Any, casts: Casts) -> Callable[..., Any]:
             tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
             wide = any(tensor.dtype == torch.float32 for tensor in tensors)
             dtype = torch.float32 if wide else torch.get_autocast_dtype("cpu")
-            args, kwargs = tree_map_only(torch.Tensor, lambda tensor: casts.cast(tensor, dtype), (args, kwargs))
+            args, kwargs = casts.all(args, kwargs, dtype)
             return operator(*args, **kwargs)
 
     return kernel

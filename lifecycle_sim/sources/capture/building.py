@@ -28,7 +28,7 @@ class _Scalars(TorchDispatchMode):
 def build_on_meta(build: Callable[[], Any], dtype: Any = None) -> Any:
     """Return the module that *build* makes, on the meta device, its floating-point tensors in *dtype* if one is given."""
     with ExitStack() as undo:
-        undo.enter_context(_moves_converted_only())
+        undo.enter_context(moves_left_out())
         with torch.device("meta"), _Scalars():
             model = build()
         if dtype is not None and isinstance(model, torch.nn.Module):
@@ -37,7 +37,7 @@ def build_on_meta(build: Callable[[], Any], dtype: Any = None) -> Any:
 
 
 @contextmanager
-def _moves_converted_only() -> Iterator[None]:
+def moves_left_out() -> Iterator[None]:
     """Let ``module.to(device)`` and ``module.cuda()`` stay where they are; a dtype or memory format still converts."""
     module, to, cuda, cpu = torch.nn.Module, torch.nn.Module.to, torch.nn.Module.cuda, torch.nn.Module.cpu
 

@@ -12,7 +12,8 @@ from pickle import PicklingError
 from typing import Any
 
 from lifecycle_sim.errors import CaptureError, InputError, LifecycleError, MissingExtraError
-from lifecycle_sim.sources.capture.plan import Plan, PlanFile, dtype_name
+from lifecycle_sim.sources.capture.named import chosen_terms, left_after
+from lifecycle_sim.sources.capture.plan import NEWEST, Plan, PlanFile, dtype_name
 from lifecycle_sim.sources.capture.profiles import DeviceProfile, find_profile
 from lifecycle_sim.sources.capture.record import Capture
 
@@ -35,6 +36,7 @@ def capture(
     selected: float = 1.0,
     operators: bool = True,
     workspace: int | None = None,
+    release: str = NEWEST,
 ) -> Capture:
     """Capture steps of a model as a CUDA device would allocate them, without memory or a device.
 
@@ -57,6 +59,7 @@ def capture(
         selected: the share of elements that a mask selects; 1 is an upper bound.
         operators: whether to keep a row for each operator of the measured steps.
         workspace: bytes of a cuBLAS workspace, in place of the card's own.
+        release: the PyTorch release to be predicted, where releases are known to differ; operators are always those of the torch installed.
 
     Raises:
         MissingExtraError: torch is not installed.
@@ -73,10 +76,11 @@ def capture(
         dtype_name(autocast, "autocast"),
         warmup,
         steps,
-        terms,
+        chosen_terms(terms),
         scalar,
         selected,
         operators,
+        release,
     )
     _need_torch()
     return _apart(plan, FORKED if sys.platform == "linux" else FRESH)
@@ -92,8 +96,9 @@ def capture_file(
     autocast: Any = None,
     warmup: int = 2,
     steps: int = 1,
-    terms: Collection[str] | None = None,
+    without: Collection[str] = (),
     workspace: int | None = None,
+    release: str = NEWEST,
 ) -> Capture:
     """Capture what the Python file *path* defines, in a fresh process; this process neither runs the file nor imports torch.
 
@@ -106,8 +111,9 @@ def capture_file(
         autocast: see there.
         warmup: see there.
         steps: see there.
-        terms: see there.
-        workspace: see there.
+        without: names of kernel terms to leave out.
+        workspace: as for :func:`capture`.
+        release: see there.
 
     Raises:
         MissingExtraError: torch is not installed.
@@ -116,7 +122,7 @@ def capture_file(
     """
     profile = find_profile(device, workspace)
     low, kind = dtype_name(autocast, "autocast"), dtype_name(dtype, "dtype")
-    plan = Plan(_unset, _unset, None, None, profile, kind, low, warmup, steps, terms)
+    plan = Plan(_unset, _unset, None, None, profile, kind, low, warmup, steps, left_after(without), release=release)
     _need_torch()
     return _apart(PlanFile(path, function, dict(parameters or {}), plan), FRESH)
 

@@ -19,7 +19,7 @@ from lifecycle_sim.errors import CaptureError
 from lifecycle_sim.events import Assumption
 from lifecycle_sim.sources.capture.answers import Answers
 from lifecycle_sim.sources.capture.assemble import assemble, upper_peaks
-from lifecycle_sim.sources.capture.building import build_on_meta, to_fake
+from lifecycle_sim.sources.capture.building import build_on_meta, moves_left_out, to_fake
 from lifecycle_sim.sources.capture.plan import Plan
 from lifecycle_sim.sources.capture.record import Capture, ParameterRow, TermUse
 from lifecycle_sim.sources.capture.semantics import Cuda
@@ -43,13 +43,14 @@ def perform(plan: Plan) -> Capture:
         model = build_on_meta(plan.build_model, None if plan.dtype is None else getattr(torch, plan.dtype))
     if not isinstance(model, torch.nn.Module):
         raise CaptureError(f"build_model returned a {type(model).__name__}: return a torch.nn.Module")
+    recurrent = sum(isinstance(module, torch.nn.RNNBase) for module in model.modules())
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     to_fake(mode, model)
-    cuda, answers = Cuda(plan.profile), Answers(plan.scalar, plan.selected)
-    tracker = Tracker(answers, lambda ledger, where: KernelTerms(ledger, where, plan.profile, plan.terms), cuda.run)
-    with mode, cuda.installed(), _collected_between_steps() as collect, tracker:
+    cuda, answers = Cuda(plan.profile, plan.release), Answers(plan.scalar, plan.selected)
+    cuda.skipped["recurrent_layers"] = recurrent
+    tracker = Tracker(answers, lambda ledger, where: KernelTerms(ledger, where, plan.profile, plan.terms), cuda.run, cuda.scalars_on_host)
+    with mode, cuda.installed(), moves_left_out(), _collected_between_steps() as collect, tracker:
         _run(plan, model, tracker, collect)
-        tracker.identities.forget()
     return _capture(plan, model, tracker, cuda, answers, time.perf_counter() - began)
 
 
@@ -74,6 +75,7 @@ def _run(plan: Plan, model: Any, tracker: Tracker, collect: Callable[[], None]) 
         del batch
         collect()
         tracker.end_step(start)
+    tracker.identities.forget()  # what goes when this function ends is not the program's doing
 
 
 @contextmanager
@@ -118,11 +120,11 @@ def _capture(plan: Plan, model: Any, tracker: Tracker, cuda: Cuda, answers: Answ
     uses: tuple[TermUse, ...] = () if terms is None else terms.uses()
     measured = ledger.steps[plan.warmup :]
     upper = upper_peaks(ledger, measured, [] if terms is None else terms.intervals)
-    versions = {"torch": torch.__version__, "python": platform.python_version()}
+    versions = {"torch": str(torch.__version__), "python": platform.python_version()}
     trace = assemble(
         ledger,
         capacity=plan.profile.capacity,
-        release=".".join(torch.__version__.split(".")[:2]),
+        release=plan.release,
         settings={"capture": _header(plan, uses, upper, versions)},
         assumptions=[*answers.assumptions(), *cuda.assumptions(), *_without_value(uses)],
     )
@@ -167,6 +169,7 @@ def _header(plan: Plan, uses: tuple[TermUse, ...], upper: tuple[int, ...], versi
         "dtype": plan.dtype,
         "autocast": plan.autocast,
         "execution": "eager",
+        "release": plan.release,
         "switches": {
             "flash_attention": switches.cuda.flash_sdp_enabled(),
             "efficient_attention": switches.cuda.mem_efficient_sdp_enabled(),

@@ -24,6 +24,9 @@ class Places:
     Args:
         ledger: told when a backward pass begins.
         after_step: called with an optimizer after its step.
+
+    Attributes:
+        counts_on_host: whether the optimizer that steps counts its steps on the host.
     """
 
     def __init__(self, ledger: Ledger, after_step: Any = None) -> None:
@@ -32,6 +35,7 @@ class Places:
         self._names: dict[int, str] = {}
         self._stack: list[tuple[int, tuple[str, ...], bool]] = []
         self._optimizer: str | None = None
+        self.counts_on_host = True
         self._recomputing = 0
         self._between = True
         self._task = NO_GRAPH_TASK
@@ -116,6 +120,7 @@ class Places:
 
     def _before_optimizer(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         self._optimizer = type(optimizer).__name__
+        self.counts_on_host = not any(group.get("capturable") or group.get("fused") for group in optimizer.param_groups)
 
     def _after_optimizer(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if self._after_step is not None:

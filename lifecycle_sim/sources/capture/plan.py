@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -11,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from lifecycle_sim.errors import CaptureError
+from lifecycle_sim.sources.capture.named import TERMS
 from lifecycle_sim.sources.capture.profiles import DeviceProfile
 
 CALLABLES = ("build_model", "make_batch", "make_optimizer", "step")
 REQUIRED = CALLABLES[:2]
+NEWEST = "2.14"
+"""The newest release whose rules are known."""
 OPTIONS = ("dtype", "autocast", "warmup", "steps")
 DTYPES = {
     "float32": "float32",
@@ -42,10 +46,11 @@ class Plan:
         autocast: name of the low type to run the default step's forward in, None for none.
         warmup: steps before the measured ones.
         steps: measured steps.
-        terms: names of the kernel terms that apply, None for all.
+        terms: names of the kernel terms that apply.
         scalar: what reading a floating-point number gives.
         selected: the share of elements that a mask selects.
         operators: whether to keep a row for each operator of the measured steps.
+        release: the PyTorch release whose rules hold where releases differ.
     """
 
     build_model: Callable[[], Any]
@@ -57,10 +62,11 @@ class Plan:
     autocast: str | None = None
     warmup: int = 2
     steps: int = 1
-    terms: Collection[str] | None = None
+    terms: Collection[str] = tuple(TERMS)
     scalar: float = 0.5
     selected: float = 1.0
     operators: bool = True
+    release: str = NEWEST
 
     def __post_init__(self) -> None:
         problems = [f"{name} is {value!r}: give a function" for name in REQUIRED if not callable(value := getattr(self, name))]
@@ -75,6 +81,8 @@ class Plan:
             problems.append(f"steps is {self.steps!r}: give the number of steps to measure, 1 or more")
         if not 0 < self.selected <= 1:
             problems.append(f"selected is {self.selected!r}: give the share of elements that a mask selects, above 0 and at most 1")
+        if re.fullmatch(r"[0-9]+\.[0-9]+", self.release) is None:
+            problems.append(f"release {self.release!r} is no PyTorch release: write it like {NEWEST}")
         if problems:
             raise CaptureError(problems)
 

@@ -5,6 +5,7 @@ Operators are overridden at the dispatcher, not by a function mode, which backwa
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,9 +24,13 @@ from lifecycle_sim.sources.capture.profiles import DeviceProfile
 
 aten = torch.ops.aten
 CPU = torch.device("cpu")
-FUSED_NORM_SINCE = (2, 9)
+EFFICIENT = aten._scaled_dot_product_efficient_attention.default
+SEEDS_ON_DEVICE_SINCE = (2, 14)
+"""The release since which memory-efficient attention keeps its seed and offset on the device, without a graph capture too."""
 HALVES = (torch.float16, torch.bfloat16)
 COPY = aten._to_copy.default
+LOSSES = {aten.mse_loss.default: 2, aten.smooth_l1_loss.default: 2, aten.binary_cross_entropy.default: 3}
+"""Losses that reduce into the storage of what they reduce, and keep it; with the place of their reduction (0 for none)."""
 WITH_FLOAT_STATISTICS = (aten.native_layer_norm.default,)
 
 
@@ -34,13 +39,17 @@ class Cuda:
 
     Args:
         profile: the card.
+        release: the PyTorch release whose rules hold, where releases differ.
 
     Attributes:
+        scalars_on_host: operators whose scalar outputs are on the host.
         skipped: how often what cannot be represented was left out, by name.
     """
 
-    def __init__(self, profile: DeviceProfile) -> None:
+    def __init__(self, profile: DeviceProfile, release: str) -> None:
         self._profile = profile
+        numbers = tuple(int(number) for number in release.split("."))
+        self.scalars_on_host = frozenset({EFFICIENT}) if numbers < SEEDS_ON_DEVICE_SINCE else frozenset()
         self.skipped: Counter[str] = Counter()
 
     @contextmanager
@@ -59,6 +68,8 @@ class Cuda:
             self._scaler(undo)
             self._cuda_module(undo)
             self._compile(undo)
+            undo.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
+            torch._C._set_mkldnn_enabled(False)
             yield
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -69,6 +80,8 @@ class Cuda:
             if func is COPY and _copies_nothing(args[0], kwargs):
                 return aten.alias.default(args[0])
         result = func(*args, **kwargs)
+        if func in LOSSES and (args[LOSSES[func]] if len(args) > LOSSES[func] else 1):
+            return _in_storage_of(result, torch.broadcast_shapes(args[0].shape, args[1].shape))
         if func in WITH_FLOAT_STATISTICS and result[1].dtype in HALVES:
             return (result[0], result[1].float(), result[2].float())
         return result
@@ -77,6 +90,8 @@ class Cuda:
         """Return what was left out, each with how often."""
         texts = {
             "compile_skipped": "torch.compile was left out: the trace is that of eager execution, without fusion",
+            "recurrent_layers": "the model has recurrent layers (LSTM, GRU, RNN): on CUDA they run in cuDNN, whose buffers are not known; "
+            "plain cells were taken instead",
             "gradients_finite": "GradScaler asked whether gradients are finite: they were taken to be",
         }
         return [Assumption(code, self.skipped[code], text) for code, text in texts.items() if self.skipped[code]]
@@ -107,11 +122,18 @@ class Cuda:
                 return torch.native_dropout(tensor, p, True)[0]
             return aten.dropout.default.decompose(tensor, p, train)
 
+        def linear(tensor: Any, weight: Any, bias: Any = None) -> Any:
+            operator = aten.linear.default
+            if bias is None or not isinstance(weight, FakeTensor) or tensor.dim() == 2 or (tensor.dim() == 3 and tensor.is_contiguous()):
+                return operator.decompose(tensor, weight, bias)
+            return torch.matmul(tensor, weight.t()).add_(bias)
+
         def only_fake(*_args: Any, **_kwargs: Any) -> Any:
             raise RuntimeError("this operator has a kernel on CUDA only; it runs on fake tensors")
 
         library.impl("scaled_dot_product_attention", scaled_dot_product_attention, "AutogradCPU")
         library.impl("dropout", dropout, "AutogradCPU")
+        library.impl("linear", linear, "AutogradCPU")
         for name in ("_fused_rms_norm", "_fused_rms_norm_backward"):
             if hasattr(aten, name) and not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "CPU"):
                 library.impl(name, only_fake, "CPU")
@@ -146,6 +168,9 @@ class Cuda:
         devices = foreach._get_foreach_kernels_supported_devices
         for module in (optimizers, foreach):
             _replace(undo, module, "_get_foreach_kernels_supported_devices", lambda: [*devices(), "cpu"])
+        for name, module in tuple(sys.modules.items()):
+            if name.startswith("torch.optim.") and hasattr(module, "_get_capturable_supported_devices"):
+                _replace(undo, module, "_get_capturable_supported_devices", _and_here(module._get_capturable_supported_devices))
 
     def _scaler(self, undo: ExitStack) -> None:
         scaler = torch.amp.GradScaler
@@ -191,6 +216,10 @@ class Cuda:
         _replace(undo, torch.nn.Module, "compile", compile_module)
 
 
+def _and_here(devices: Callable[..., list[str]]) -> Callable[..., list[str]]:
+    return lambda *args, **kwargs: [*devices(*args, **kwargs), "cpu"]
+
+
 def _here(device_type: str) -> str:
     return "cpu" if str(device_type).partition(":")[0] == "cuda" else device_type
 
@@ -198,6 +227,11 @@ def _here(device_type: str) -> str:
 def _copies_nothing(tensor: Any, kwargs: dict[str, Any]) -> bool:
     dtype, layout = kwargs.get("dtype"), kwargs.get("memory_format")
     return dtype in (None, tensor.dtype) and layout in (None, torch.preserve_format)
+
+
+def _in_storage_of(result: Any, shape: Any) -> Any:
+    """Return a tensor like the scalar *result* in a storage large enough for *shape*."""
+    return result.new_empty(shape).resize_(())
 
 
 def _replace(undo: ExitStack, owner: Any, name: str, replacement: Any) -> None:

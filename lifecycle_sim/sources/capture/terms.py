@@ -7,77 +7,29 @@ library chooses at run time has no value but an interval, and is not recorded: o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import torch
 
-from lifecycle_sim.errors import InputError
+from lifecycle_sim.sources.capture import kernels
 from lifecycle_sim.sources.capture.ledger import Ledger, Where
+from lifecycle_sim.sources.capture.named import TERMS
 from lifecycle_sim.sources.capture.profiles import DeviceProfile
-from lifecycle_sim.sources.capture.record import Term, TermUse
+from lifecycle_sim.sources.capture.record import TermUse
 from lifecycle_sim.sources.capture.reduction import VECTOR, reduction_scratch
 
 aten = torch.ops.aten
 INDEX_BYTES = 8
-FLASH_ROWS, FLASH_COLUMNS, EFFICIENT_ROWS = 128, 32, 64
-CONVOLUTION_AT_MOST = 136_314_880
 EMBEDDING_SORTS_ABOVE = 3072
 EMBEDDING_ROWS = 10
-
-TERMS: dict[str, Term] = {
-    term.name: term
-    for term in (
-        Term(
-            "cublas_workspace",
-            "one for each thread that multiplies matrices (the main one and autograd's), from its first product on, for good",
-            "ATen/cuda/CublasHandlePool.cpp; 8 recordings to the byte",
-        ),
-        Term(
-            "reduce_scratch",
-            "partial results and counters of reductions that are split across thread blocks",
-            "ATen/native/cuda/Reduce.cuh; every reduction of 3 recordings to the byte",
-        ),
-        Term(
-            "index_put_sort",
-            "five index-sized arrays of a sort, for index_put that accumulates (the backward of indexing)",
-            "ATen/native/cuda/Indexing.cu; 4 recordings, less up to 72,191 B of the sort's own",
-        ),
-        Term(
-            "flash_backward",
-            "float32 row sums B·H·⌈T⌉128 and query gradients B·⌈T⌉128·H·⌈D⌉32",
-            "flash_attn/flash_api.cpp; PyTorch's own CUDA code under a stub driver to the byte",
-        ),
-        Term(
-            "convolution_workspace",
-            "chosen by cuDNN at run time, at each convolution and each of its two backward halves",
-            "402 workspaces of a ResNet-50 recording: 0.95 to 136.3 MB",
-            upper=CONVOLUTION_AT_MOST,
-        ),
-        Term(
-            "convolution_columns",
-            "without cuDNN: one image unfolded, C·kh·kw × oh·ow, unless the kernel is 1 × 1 with unit stride and no padding",
-            "ATen/native/cuda/ConvolutionMM2d.cu",
-        ),
-    )
-}
-"""All terms. Outside of the allocator, and so in none of its levels: the CUDA context, library handles, NCCL, compiled modules."""
-
-
-def chosen_terms(names: Collection[str] | None) -> frozenset[str]:
-    """Return the names of the terms to apply; None stands for all.
-
-    Raises:
-        InputError: one is not known.
-    """
-    if names is None:
-        return frozenset(TERMS)
-    unknown = sorted(set(names) - set(TERMS))
-    if unknown:
-        raise InputError(f"term {name!r} is not known: the terms are {', '.join(TERMS)}" for name in unknown)
-    return frozenset(names)
+NORM_CHUNK = 65_536
+LAST = 1 << 30
+"""Stands for "after all outputs" where a kernel says when it goes on."""
+Course = Iterator[int]
+"""What a kernel takes, in order: it goes on once as many outputs as it yields are there."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +109,24 @@ PRODUCTS = frozenset(
 )
 
 
+CONTIGUOUS_AFTER: dict[Any, tuple[int, ...]] = {
+    aten._softmax_backward_data.default: (0, 1),
+    aten._log_softmax_backward_data.default: (0, 1),
+    aten.native_layer_norm_backward.default: (0,),
+    aten.max_pool2d_with_indices_backward.default: (0,),
+    aten.avg_pool2d_backward.default: (0,),
+    aten._adaptive_avg_pool2d_backward.default: (0,),
+    aten.upsample_nearest2d_backward.default: (0,),
+    aten.upsample_bilinear2d_backward.default: (0,),
+    aten.reflection_pad2d_backward.default: (0,),
+    aten.roll.default: (0,),
+}
+"""Operands that a kernel copies if they are not contiguous, once its outputs are there."""
+if hasattr(aten, "_fused_rms_norm_backward"):
+    CONTIGUOUS_AFTER[aten._fused_rms_norm_backward.default] = (0,)
+SUMS = (aten.sum.default, aten.sum.dim_IntList)
+
+
 class KernelTerms:
     """Records what kernels take beside their outputs.
 
@@ -167,31 +137,37 @@ class KernelTerms:
         chosen: the names of the terms that apply.
     """
 
-    def __init__(self, ledger: Ledger, where: Callable[[], Where], profile: DeviceProfile, chosen: Collection[str] | None = None) -> None:
+    def __init__(self, ledger: Ledger, where: Callable[[], Where], profile: DeviceProfile, chosen: Collection[str]) -> None:
         self._ledger = ledger
         self._where = where
         self._profile = profile
-        self._chosen = chosen_terms(chosen)
+        self._chosen = frozenset(chosen)
         self._threads: set[bool] = set()
         self._counts: Counter[str] = Counter()
         self._most: Counter[str] = Counter()
         self.intervals: list[tuple[int, int]] = []
         """At which events a term with an interval adds up to how many bytes."""
 
-    def after(self, func: Any, args: tuple[Any, ...], backward: bool) -> None:
-        """Record what the kernel of *func*, which just ran with *args*, took and gave back."""
+    def course(self, func: Any, args: tuple[Any, ...], backward: bool) -> Course | None:
+        """Return what the kernel of *func* takes and gives back while its outputs appear, None if nothing."""
         if func in PRODUCTS:
-            self._product(backward)
-        elif func in REDUCTIONS:
-            self._reduction(REDUCTIONS[func], args)
-        elif func in _KERNELS:
-            _KERNELS[func](self, args, backward)
+            return self._matrix_product(args, backward)
+        if func in REDUCTIONS:
+            return self._reduction(func, args)
+        if func in CONTIGUOUS_AFTER:
+            return self._contiguous_after([args[place] for place in CONTIGUOUS_AFTER[func]])
+        kernel = _KERNELS.get(func)
+        return None if kernel is None else kernel(self, args, backward)
 
     def uses(self) -> tuple[TermUse, ...]:
         """Return how often each term that applies was met, and its largest bytes at one time."""
         return tuple(TermUse(term, self._counts[name], self._most[name]) for name, term in TERMS.items() if name in self._chosen)
 
+    # ── taking and giving back ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
     def _take(self, term: str, *sizes: int) -> list[int]:
+        if term not in self._chosen:
+            return []
         where = self._where()
         return [self._ledger.alloc(size, term, where, term) for size in sizes if size]
 
@@ -211,60 +187,155 @@ class KernelTerms:
         if self._counted(term, sum(sizes)):
             self._give_back(self._take(term, *sizes))
 
-    def _product(self, backward: bool) -> None:
+    def _copies(self, *tensors: Any) -> list[int]:
+        sizes = [tensor.numel() * tensor.element_size() for tensor in tensors if not tensor.is_contiguous()]
+        return self._take("contiguous_copy", *sizes) if self._counted("contiguous_copy", sum(sizes)) else []
+
+    # ── products and reductions ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _handle(self, backward: bool) -> None:
         size = self._profile.cublas_workspace
         if backward not in self._threads and self._counted("cublas_workspace", size):
             self._take("cublas_workspace", size)
         self._threads.add(backward)
 
-    def _reduction(self, reduction: Reduction, args: tuple[Any, ...]) -> None:
-        tensor = args[0]
+    def _matrix_product(self, args: tuple[Any, ...], backward: bool) -> Course:
+        yield LAST
+        self._handle(backward)
+        operands = [arg for arg in args if isinstance(arg, torch.Tensor)][-2:]
+        sizes = [operand.numel() * operand.element_size() for operand in operands if not kernels.takes_layout(operand)]
+        self._scratch("contiguous_copy", *sizes)
+
+    def _reduction(self, func: Any, args: tuple[Any, ...]) -> Course:
+        tensor, reduction = args[0], REDUCTIONS[func]
+        cast: list[int] = []
+        shape, strides, dtype = tuple(tensor.shape), tensor.stride(), tensor.dtype
+        yield LAST
+        if func in SUMS and not dtype.is_floating_point and not dtype.is_complex and dtype != torch.int64:
+            size = INDEX_BYTES * tensor.numel()
+            cast = self._take("integer_sum", size) if self._counted("integer_sum", size) else []
+            dtype = torch.int64
         dims = args[reduction.dims] if reduction.dims is not None and len(args) > reduction.dims else None
         dims = [] if dims is None else [dims] if isinstance(dims, int) else list(dims)
-        shape, strides = tuple(tensor.shape), tensor.stride()
-        scratch = reduction_scratch(shape, strides, dims, reduction.partial(tensor.dtype), self._profile, reduction.vector)
+        scratch = reduction_scratch(shape, strides, dims, reduction.partial(dtype), self._profile, reduction.vector)
         self._scratch("reduce_scratch", scratch.partials, scratch.counters)
+        self._give_back(cast)
 
-    def _index_put(self, args: tuple[Any, ...], _backward: bool) -> None:
+    def _contiguous_after(self, tensors: list[Any]) -> Course:
+        yield LAST
+        self._give_back(self._copies(*tensors))
+
+    def _foreach_norm(self, args: tuple[Any, ...], _backward: bool) -> Course:
+        tensors = args[0]
+        size = 4 * len(tensors) * max((-(-tensor.numel() // NORM_CHUNK) for tensor in tensors), default=0)
+        taken = self._take("foreach_norm", size) if self._counted("foreach_norm", size) else []
+        yield LAST
+        self._give_back(taken)
+
+    # ── indices ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _sort(self, count: int, largest: int) -> int:
+        return kernels.sort_bytes(count, largest) if self._profile.architecture in kernels.SORTS_KNOWN_FOR else 1
+
+    def _index_put(self, args: tuple[Any, ...], _backward: bool) -> Course:
+        yield LAST
         accumulates = len(args) > 3 and args[3]
-        size = INDEX_BYTES * max((index.numel() for index in args[1] if index is not None), default=0)
-        if not accumulates or not self._counted("index_put_sort", 4 * size + 1):
+        count = max((index.numel() for index in args[1] if index is not None), default=0)
+        size = INDEX_BYTES * count
+        own = self._sort(count, prod(length for length, index in zip(args[0].shape, args[1], strict=False) if index is not None))
+        if not accumulates or not self._counted("index_put_sort", 4 * size + own):
             return
+        copies = self._copies(args[2])
         linear, first = self._take("index_put_sort", size, size)
-        phase = self._where().phase
-        self._ledger.free(linear, phase)
-        self._give_back([first, *self._take("index_put_sort", size, size, size, 1)])
+        self._ledger.free(linear, self._where().phase)
+        self._give_back([*copies, first, *self._take("index_put_sort", size, size, size, own)])
 
-    def _flash_backward(self, args: tuple[Any, ...], _backward: bool) -> None:
-        batch, heads, rows, width = args[1].shape
-        rows, width = _round_up(rows, FLASH_ROWS), _round_up(width, FLASH_COLUMNS)
-        self._scratch("flash_backward", 4 * batch * heads * rows, 4 * batch * rows * heads * width)
+    def _embedding(self, args: tuple[Any, ...], _backward: bool) -> Course:
+        gradient, indices, rows = args[:3]
+        count, width = indices.numel(), gradient.shape[-1]
+        copies = self._copies(gradient)
+        if count <= EMBEDDING_SORTS_ABOVE:
+            yield LAST
+            self._give_back(copies)
+            return
+        term, size, held = "embedding_sort", INDEX_BYTES * count, min(count, rows)
+        partial = count // EMBEDDING_ROWS + held
+        if not self._counted(term, 3 * size + 2 * INDEX_BYTES * held + partial * (INDEX_BYTES + 4 * width) + 2 * INDEX_BYTES):
+            return
+        outer = self._take(term, size, size)
+        self._give_back(self._take(term, size, self._sort(count, rows)))
+        yield LAST
+        inner = self._take(term, size, INDEX_BYTES)
+        self._give_back(self._take(term, size, kernels.SELECT_BYTES))
+        inner += self._take(term, INDEX_BYTES * held, INDEX_BYTES * held)
+        self._give_back(self._take(term, kernels.SELECT_BYTES))
+        inner += self._take(term, INDEX_BYTES, INDEX_BYTES * partial, 4 * partial * width)
+        self._give_back([*copies, *outer, *inner])
 
-    def _convolution(self, args: tuple[Any, ...], backward: bool) -> None:
-        image, weight = args[0], args[1]
-        stride, padding, transposed = args[3], args[4], args[6]
+    # ── attention ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _flash_forward(self, args: tuple[Any, ...], _backward: bool) -> Course:
+        dropout = args[3] if len(args) > 3 else 0.0
+        sizes = kernels.flash_forward(args[0].shape, args[1].shape, self._profile.processors) if not dropout else ()
+        yield 2
+        taken = self._take("flash_forward", *sizes) if self._counted("flash_forward", sum(sizes)) else []
+        yield LAST
+        self._give_back(taken[::-1])
+
+    def _flash_backward(self, args: tuple[Any, ...], _backward: bool) -> Course:
+        query, key = args[1], args[2]
+        copies = self._copies(args[0].transpose(1, 2), args[4].transpose(1, 2))
+        yield LAST
+        expanded = 0 if query.shape[1] == key.shape[1] else query.shape[1] * key.numel() // key.shape[1] * key.element_size()
+        self._scratch("flash_backward", *kernels.flash_backward(query.shape), expanded, expanded)
+        self._give_back(copies[::-1])
+
+    def _efficient_backward(self, args: tuple[Any, ...], _backward: bool) -> Course:
+        yield LAST
+        copies = self._copies(args[0].transpose(1, 2))
+        query, term = args[1], "efficient_backward"
+        product, sums, blocks = kernels.efficient_backward(query.shape, query.dtype == torch.float32)
+        if self._counted(term, max(product + 2 * sums, sums + blocks)):
+            if product:
+                first, second, kept = self._take(term, product, sums, sums) or (0, 0, 0)
+                phase = self._where().phase
+                self._ledger.free(second, phase)
+                self._ledger.free(first, phase)
+                taken = [kept, *self._take(term, blocks)]
+            else:
+                taken = self._take(term, sums, blocks)
+            self._give_back(taken[::-1])
+        self._give_back(copies)
+
+    # ── convolutions ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _convolution(self, args: tuple[Any, ...], backward: bool) -> Course:
+        yield LAST
         if torch.backends.cudnn.enabled:
             self._interval("convolution_workspace")
             return
-        out = [_out(*sizes) for sizes in zip(image.shape[2:], weight.shape[2:], stride, padding, args[5], strict=False)]
-        if (
-            not transposed
-            and image.dim() == 4
-            and any(k != 1 or s != 1 or p for k, s, p in zip(weight.shape[2:], stride, padding, strict=False))
-        ):
-            self._scratch("convolution_columns", image.element_size() * weight.shape[1] * prod(weight.shape[2:]) * prod(out))
-        self._product(backward)
+        size = kernels.columns(args[0], args[1], *args[3:9], forward=True)
+        taken = self._take("convolution_columns", size) if self._counted("convolution_columns", size) else []
+        if size or args[8] == 1:
+            self._handle(backward)
+        self._give_back(taken)
 
-    def _convolution_backward(self, args: tuple[Any, ...], backward: bool) -> None:
-        for wanted in args[10][:2]:
-            if wanted and torch.backends.cudnn.enabled:
-                self._interval("convolution_workspace")
-        if not torch.backends.cudnn.enabled:
-            grad, image, weight = args[:3]
-            if not args[7] and image.dim() == 4:
-                size = image.element_size() * weight.shape[1] * prod(weight.shape[2:]) * prod(grad.shape[2:])
-                self._scratch("convolution_columns", size)
-            self._product(backward)
+    def _convolution_backward(self, args: tuple[Any, ...], backward: bool) -> Course:
+        gradient, image, weight = args[:3]
+        if torch.backends.cudnn.enabled:
+            yield LAST
+            for wanted in args[10][:2]:
+                if wanted:
+                    self._interval("convolution_workspace")
+            return
+        copies = self._copies(gradient)
+        size = kernels.columns(image, weight, *args[4:10], forward=False)
+        yield 1
+        taken = self._take("convolution_columns", size) if self._counted("convolution_columns", size) else []
+        yield LAST
+        if size:
+            self._handle(backward)
+        self._give_back([*copies, *taken])
 
     def _interval(self, term: str) -> None:
         upper = TERMS[term].upper or 0
@@ -272,18 +343,14 @@ class KernelTerms:
             self.intervals.append((len(self._ledger.events) - 1, upper))
 
 
-def _round_up(size: int, to: int) -> int:
-    return -(-size // to) * to
-
-
-def _out(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
-    return int((size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1)
-
-
-_KERNELS: dict[Any, Callable[[KernelTerms, tuple[Any, ...], bool], None]] = {
+_KERNELS: dict[Any, Callable[[KernelTerms, tuple[Any, ...], bool], Course]] = {
     aten.index_put.default: KernelTerms._index_put,
     aten.index_put_.default: KernelTerms._index_put,
+    aten.embedding_dense_backward.default: KernelTerms._embedding,
+    aten._scaled_dot_product_flash_attention.default: KernelTerms._flash_forward,
     aten._scaled_dot_product_flash_attention_backward.default: KernelTerms._flash_backward,
+    aten._scaled_dot_product_efficient_attention_backward.default: KernelTerms._efficient_backward,
+    aten._foreach_norm.Scalar: KernelTerms._foreach_norm,
     aten.convolution.default: KernelTerms._convolution,
     aten.convolution_backward.default: KernelTerms._convolution_backward,
 }

@@ -6,7 +6,7 @@ but not there are assumed (:mod:`answers`), and what kernels take for themselves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from lifecycle_sim.sources.capture import answers as asked
 from lifecycle_sim.sources.capture.answers import Answers
 from lifecycle_sim.sources.capture.corrections import in_backward
 from lifecycle_sim.sources.capture.identity import NOTHING, Identities
-from lifecycle_sim.sources.capture.ledger import Ledger, Where
+from lifecycle_sim.sources.capture.ledger import Ledger, Phase, Where
 from lifecycle_sim.sources.capture.places import NO_GRAPH_TASK, Places, graph_task, modules_inside_out
 from lifecycle_sim.sources.capture.record import OperatorRow
 from lifecycle_sim.sources.capture.terms import KernelTerms
@@ -28,6 +28,9 @@ aten = torch.ops.aten
 DEVICE_QUERY = torch.ops.prim.device.default
 COMPOSITE = "CompositeImplicitAutograd"
 LIFTED = (aten.lift_fresh.default, aten.lift_fresh_copy.default)
+FACTORIES = (aten.zeros.default, aten.ones.default, aten.full.default, aten.empty.memory_format, aten.scalar_tensor.default)
+MADE_IN_ORDER = {aten.native_dropout.default: (1, 0)}
+"""The order in which a kernel makes its outputs, where it is not the order in which it returns them."""
 Run = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -38,12 +41,12 @@ class Tracker(TorchDispatchMode):
         answers: what to answer where values are needed; None on real tensors, which have them.
         terms: makes the kernel terms of a ledger; None for none.
         run: runs an operator, in place of calling it: where a device's operators differ from those of the tensors at hand.
-        operators: whether to keep a row for each operator (see :attr:`rows`).
+        scalars_on_host: operators whose scalar outputs are on the host.
 
     Attributes:
         ledger: the storages and their events.
         places: the place in the program.
-        rows: the operators, while :attr:`keeps_rows`.
+        rows: the operators that ran while ``keeps_rows`` was set.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class Tracker(TorchDispatchMode):
         answers: Answers | None = None,
         terms: Callable[[Ledger, Callable[[], Where]], KernelTerms] | None = None,
         run: Run | None = None,
+        scalars_on_host: Collection[Any] = (),
     ) -> None:
         super().__init__()
         self.ledger = Ledger()
@@ -61,6 +65,7 @@ class Tracker(TorchDispatchMode):
         self.rows: list[OperatorRow] = []
         self.keeps_rows = False
         self._run = run
+        self._scalars_on_host = scalars_on_host
         self._grad_hooks: list[Any] = []
         self._names: dict[int, str] = {}
         self._packing: Any = None
@@ -146,29 +151,48 @@ class Tracker(TorchDispatchMode):
         except (asked.UNKNOWN_SHAPE, asked.UNKNOWN_VALUE) as error:
             raise asked.refuse(func, error) from None
         name = str(func)
-        writes = self._see(result, name, func in LIFTED)
-        if self.terms is not None:
-            self.terms.after(func, args, backward)
+        course = None if self.terms is None else self.terms.course(func, args, backward)
+        writes = self._see(func, name, args, result, course)
         if self.keeps_rows:
             self._row(func, name, args, kwargs, result, start, writes)
         return result
 
-    def _see(self, result: Any, name: str, lifted: bool) -> list[int]:
+    def _see(self, func: Any, name: str, args: Any, result: Any, course: Any) -> list[int]:
+        """Take note of the outputs in the order in which the kernel makes them, and in between of what its *course* takes."""
+        leaves = tree_leaves(result) if isinstance(result, (tuple, list)) else (result,)
+        outputs = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        if func in MADE_IN_ORDER and len(outputs) == len(MADE_IN_ORDER[func]):
+            outputs = [outputs[place] for place in MADE_IN_ORDER[func]]
         writes = []
-        for leaf in tree_leaves(result) if isinstance(result, (tuple, list)) else (result,):
-            if isinstance(leaf, torch.Tensor):
-                if lifted and leaf.dim() == 0:
-                    self.identities.on_host(leaf)
-                else:
-                    writes.append(self.identities.see(leaf, name))
+        wanted = None if course is None else next(course, None)
+        for count, output in enumerate(outputs):
+            while wanted is not None and wanted <= count:
+                wanted = next(course, None)
+            if output.dim() == 0 and self._on_host(func, args):
+                self.identities.on_host(output)
+            else:
+                writes.append(self.identities.see(output, name))
+        while wanted is not None:
+            wanted = next(course, None)
         return writes
+
+    def _on_host(self, func: Any, args: Any) -> bool:
+        """Whether a scalar that *func* makes is on the host, where its bytes do not count."""
+        if func in LIFTED:
+            return True
+        if func in self._scalars_on_host:
+            return True
+        if func in FACTORIES:
+            return self.places.counts_on_host and self.places.now().phase is Phase.OPTIMIZER
+        inputs = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
+        return bool(inputs) and all(self.identities.is_on_host(leaf) for leaf in inputs)
 
     def _answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         answers = self.answers
         if answers is None:
             return None
         if func is asked.READ_SCALAR:
-            return answers.read(args[0])
+            return answers.read(args[0], self.identities.is_on_host(args[0]))
         if func is asked.EQUAL:
             answers.given["read_bool"] += 1
             return True

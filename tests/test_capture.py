@@ -1,0 +1,202 @@
+"""The way in: captures of functions and of files, what they hold, and how they fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch", reason="torch is not installed: captures need it")
+
+import lifecycle_sim as ls  # noqa: E402
+from lifecycle_sim.events import Category, check  # noqa: E402
+from lifecycle_sim.sources.capture import PROFILES, find_profile  # noqa: E402
+from lifecycle_sim.sources.native import read_jsonl, read_npz, write_jsonl, write_npz  # noqa: E402
+from tests.capture_models import ConvNet, Gpt, Mlp, images, rows, tokens  # noqa: E402
+from tests.cli_support import json_of, lifecycle_sim  # noqa: E402
+from tests.conftest import ROOT  # noqa: E402
+
+
+def adamw(model: Any) -> Any:
+    return torch.optim.AdamW(model.parameters())
+
+
+@pytest.fixture(scope="module")
+def gpt() -> ls.Capture:
+    return ls.capture(lambda: Gpt("newer"), tokens, adamw, autocast="bf16", device="a100-80g", warmup=1, steps=2)
+
+
+def test_a_capture_is_a_sound_trace_that_the_native_formats_keep(gpt: ls.Capture) -> None:
+    assert check(gpt.trace) == ()
+    assert read_jsonl(write_jsonl(gpt.trace)) == gpt.trace
+    assert read_npz(write_npz(gpt.trace)) == gpt.trace
+    assert gpt.trace.format == "capture"
+    assert str(gpt.trace.evidence) == "simulated"
+    header = gpt.trace.settings["capture"]
+    assert header["device"]["name"] == "a100-80g"
+    assert header["versions"]["torch"] == str(torch.__version__)
+    assert [span.name for span in gpt.steps] == ["step 2", "step 3"]
+
+
+def test_steps_hold_phases_in_their_order(gpt: ls.Capture) -> None:
+    spans = gpt.trace.devices[0].spans
+    for step in gpt.steps:
+        inside = [span for span in spans if span.kind == "phase" and step.start <= span.start < step.stop]
+        order = [span.name for span in inside if span.name != "recompute"]
+        assert list(dict.fromkeys(order)) == ["forward", "backward", "optimizer"]
+        recomputed = [span for span in inside if span.name == "recompute"]
+        assert len(recomputed) == 3  # the blocks
+        assert all(any(b.name == "backward" and b.start <= r.start and r.stop <= b.stop for b in inside) for r in recomputed)
+
+
+def test_equal_steps_leave_equal_levels_and_peaks(gpt: ls.Capture) -> None:
+    replayed = ls.replay_device(gpt.trace)
+    first, second = (replayed.span_peak(step).size for step in gpt.steps)
+    assert first == second
+    assert ls.steady_state(replayed).level == replayed.timeline.end
+
+
+def test_owners_are_modules_and_tied_weights_count_once(gpt: ls.Capture) -> None:
+    tied = next(row for row in gpt.parameters if len(row.names) > 1)
+    assert tied.names == ("token.weight", "head.weight")
+    events = gpt.trace.devices[0].events
+    size = sum(row.size for row in gpt.parameters)
+    assert int(events.size[events.category == Category.PARAMETER].sum()) == size == 4 * sum(p.numel() for p in Gpt().parameters())
+    owners = {share.key for share in ls.attribute(ls.replay_device(gpt.trace), "owner", top=None).shares}
+    assert "<blocks.1.up> setup" in owners
+
+
+def test_operators_have_flops_and_saved_sets(gpt: ls.Capture) -> None:
+    products = [row for row in gpt.operators if row.flops]
+    assert {row.phase for row in products} == {"forward", "backward", "recompute"}
+    saved = gpt.saved
+    assert saved
+    numbers = set(gpt.trace.devices[0].events.address.tolist())
+    assert saved <= numbers
+    assert all(set(row.reads) | set(row.writes) <= numbers for row in gpt.operators)
+
+
+def test_the_same_capture_twice_is_the_same_trace() -> None:
+    first, second = (ls.capture(Mlp, rows, adamw, warmup=0) for _ in range(2))
+    assert write_npz(first.trace) == write_npz(second.trace)
+
+
+def test_workspaces_follow_the_card_and_can_be_left_out() -> None:
+    def workspaces(**options: Any) -> list[int]:
+        trace = ls.capture(Mlp, rows, adamw, warmup=0, operators=False, **options).trace
+        events = trace.devices[0].events
+        return events.size[events.label == trace.labels.index("cublas_workspace")].tolist() if "cublas_workspace" in trace.labels else []
+
+    assert workspaces(device="h100") == [33_554_432] * 2
+    assert workspaces(device="L4", workspace=4096) == [4096] * 2
+    assert workspaces(device="l4", terms=()) == []
+    assert find_profile("A100").cublas_workspace == 8_519_680 == PROFILES["rtx5090"].cublas_workspace
+
+
+def test_convolutions_have_an_upper_bound_and_say_so() -> None:
+    captured = ls.capture(ConvNet, images, adamw, warmup=1)
+    peak = ls.replay_device(captured.trace).span_peak(captured.steps[0]).size
+    assert peak < captured.upper[0] <= peak + 136_314_880
+    assert "convolution_workspace" in {assumption.code for assumption in captured.trace.assumptions}
+
+
+def test_inference_without_an_optimizer() -> None:
+    captured = ls.capture(Mlp, rows, warmup=1)
+    events = captured.trace.devices[0].events
+    assert not set(events.category.tolist()) & {Category.GRADIENT, Category.OPTIMIZER_STATE, Category.ACTIVATION}
+
+
+def test_devices_in_user_code_mean_the_captured_one() -> None:
+    def batch() -> tuple[Any, Any]:
+        return torch.randn(8, 32, device="cuda"), torch.randint(0, 16, (8,)).to("cuda:0").cuda()
+
+    plain = ls.capture(Mlp, rows, adamw, warmup=0)
+    moved = ls.capture(lambda: Mlp().to("cuda"), batch, adamw, warmup=0)
+    assert write_npz(moved.trace) == write_npz(plain.trace)
+
+
+def test_a_scaler_scales_and_what_it_reads_is_assumed() -> None:
+    def step(model: Any, optimizer: Any, batch: Any) -> None:
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = model(*batch)
+        scaler = torch.amp.GradScaler("cuda")
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+    captured = ls.capture(Mlp, rows, adamw, step, warmup=0)
+    assert "gradients_finite" in {assumption.code for assumption in captured.trace.assumptions}
+    events = captured.trace.devices[0].events
+    assert Category.OPTIMIZER_STATE in events.category
+
+
+def _fails(_model: Any, _optimizer: Any, _batch: Any) -> None:
+    raise ValueError("wrong\nshape")
+
+
+def _dies(_model: Any, _optimizer: Any, _batch: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _depends(model: Any, _optimizer: Any, batch: Any) -> None:
+    torch.unique(batch[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"step": _fails}, r"^step failed with ValueError: wrong shape \(.*test_capture.py:\d+, in _fails\)$"),
+        ({"step": _dies}, r"^the process that captured was ended by signal 9 \(SIGKILL\): nothing of the step is known$"),
+        ({"step": _depends}, r"^the operator aten._unique2.default gives a shape that depends on data"),
+        ({"device": "h1000"}, r"^device 'h1000' is not known: did you mean 'h100'\?"),
+        ({"terms": ("nothing",)}, r"^term 'nothing' is not known: the terms are cublas_workspace"),
+        ({"autocast": "int8"}, r"^autocast 'int8' is not known: choose one of float32"),
+        ({"warmup": -1, "steps": 0}, r"^warmup is -1.*\nsteps is 0"),
+    ],
+)
+def test_what_fails_is_told_in_one_line_each(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ls.InputError, match=problem):
+        ls.capture(Mlp, rows, adamw, **options)
+
+
+def test_a_model_without_a_loss() -> None:
+    with pytest.raises(ls.CaptureError, match=r"the model returned a tensor of shape \(8, 32\) and no scalar loss"):
+        ls.capture(torch.nn.Identity, lambda: torch.randn(8, 32), lambda _model: torch.optim.SGD([torch.zeros(1)]), warmup=0)
+
+
+@pytest.mark.parametrize("program", ["mlp.py", "gpt.py:checkpointed"])
+def test_the_command_writes_a_trace_that_the_others_read(program: str, tmp_path: Path) -> None:
+    path = tmp_path / "step.npz"
+    seq = ["--seq", 64] if program.startswith("gpt") else []
+    arguments = ["capture", ROOT / "scenarios" / "capture" / program, "--batch", 2, *seq, "--warmup", 1, "-o", path]
+    result = lifecycle_sim(*arguments, "--json")
+    assert result.returncode == 0, result.stderr
+    (device,) = json_of(result)["devices"]
+    trace = ls.read_trace(path)
+    replayed = ls.replay_device(trace)
+    step = [span for span in trace.devices[0].spans if span.kind == "step"][1]
+    assert device["steps"][0]["requested"]["peak"] == replayed.span_peak(step).size
+    assert device["steps"][0]["reserved"]["peak"] >= device["steps"][0]["allocated"]["peak"] >= device["steps"][0]["requested"]["peak"]
+    assert lifecycle_sim(*arguments).returncode == 2  # it is there already
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "problem"),
+    [
+        ("x = 1\n", [], "defines no function build_model(): see"),
+        ("def build_model(): pass\ndef make_batch(): pass\n", ["--batch", "2"], "no function takes 'batch'"),
+        ("1 / 0\n", [], "failed with ZeroDivisionError: division by zero"),
+        ("import nowhere_to_be_found\n", [], "failed with ModuleNotFoundError"),
+    ],
+)
+def test_a_file_that_cannot_be_captured(text: str, more: list[str], problem: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(text)
+    result = lifecycle_sim("capture", program, *more, "-o", tmp_path / "step.npz")
+    assert result.returncode == 3
+    assert problem in result.stderr
+    assert "Traceback" not in result.stderr
