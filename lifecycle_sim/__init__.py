@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.allocator.recording import OpenLoop, open_loop
     from lifecycle_sim.replay.attribution import Attribution, attribute
     from lifecycle_sim.replay.steady import SteadyState, steady_state
-    from lifecycle_sim.sources.capture import Capture, DeviceProfile, capture, capture_file
+    from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
     from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.sweep import sweep_allocator
@@ -65,9 +65,11 @@ __all__ = [
     "MissingExtraError",
     "OpenLoop",
     "OutputExistsError",
+    "ParameterTable",
     "Peak",
     "Prediction",
     "Program",
+    "Recording",
     "ScenarioError",
     "SnapshotError",
     "SteadyState",
@@ -87,8 +89,10 @@ __all__ = [
     "figures",
     "load_scenario",
     "open_loop",
+    "params",
     "predict",
     "read_trace",
+    "record",
     "replay_all",
     "replay_device",
     "run",
@@ -117,12 +121,12 @@ _HOMES = {
     "replay.allocator.recording": "OpenLoop open_loop",
     "replay.attribution": "Attribution attribute",
     "replay.steady": "SteadyState steady_state",
-    "sources.capture": "Capture DeviceProfile capture capture_file",
+    "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
+    "study.prediction": "Prediction predict",
     "study.sweep": "sweep_allocator",
     "study.what_if": "WhatIf what_if_allocator",
     "study.why": "Why why_out_of_memory",
-    "study.prediction": "Prediction predict",
 }
 _HOME_OF = {name: (f"lifecycle_sim.{home}", name) for home, names in _HOMES.items() for name in names.split()}
 

@@ -8,7 +8,7 @@ import pytest
 
 import lifecycle_sim as ls
 from lifecycle_sim.cli.endings import Exit
-from lifecycle_sim.sources.capture import launch
+from lifecycle_sim.sources.capture import launch, params_file
 from lifecycle_sim.sources.capture.profiles import DeviceProfile, workspace_of_config
 from lifecycle_sim.sources.capture.reduction import reduction_scratch
 from tests.cli_support import lifecycle_sim
@@ -57,3 +57,13 @@ SM_170, SM_132 = DeviceProfile("a", 120, 170, 1536), DeviceProfile("b", 90, 132,
 def test_reductions_that_are_split_keep_partial_results(shape, strides, dims, partial, profile, expected) -> None:
     scratch = reduction_scratch(shape, strides, dims, partial, profile)
     assert (scratch.partials, scratch.counters) == expected
+
+
+def test_recording_and_counting_name_the_extra_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(ls.MissingExtraError, match="recording a step needs the package 'torch'"):
+        ls.record(None)
+    with pytest.raises(ls.MissingExtraError, match="counting parameters needs the package 'torch'"):
+        ls.params(None)
+    with pytest.raises(ls.MissingExtraError, match="counting parameters needs the package 'torch'"):
+        params_file("model.py")

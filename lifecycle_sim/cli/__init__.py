@@ -22,6 +22,7 @@ COMMANDS = {
     "run": "Run a scenario: peak, steady state and the static table side by side.",
     "check": "Whether a recording contradicts itself, and what it lost.",
     "allocator": "The caching allocator on its own beside a recording; the four levels; waste.",
+    "params": "The parameters that a Python file defines, each storage once; gradients and optimizer state.",
     "plot": "Draw a timeline, lifecycle chart, composition or size × span chart.",
     "convert": "Write a trace in another format.",
     "capture": "What a training step would allocate on a card that is not there.",

@@ -3,7 +3,7 @@
 A capture runs the user's own functions on fake tensors, in a process of its own, with CUDA's semantics installed, and follows every storage
 from its allocation to its death. torch is imported in that process only.
 
-============== =====================================================================================
+============== =========================================================================================================
 launch         ``capture`` and ``capture_file``: the way in, and the process of its own
 plan           what to capture: functions and settings, from Python or from a file
 perform        the capture itself, step by step
@@ -17,12 +17,17 @@ answers        what is assumed where only values could tell
 terms          what kernels take for themselves; with ``reduction`` and the card's ``profiles``
 ledger         the record that all of this fills
 assemble       the Trace that is made of it
-============== =====================================================================================
+recording      ``record``: the same for the steps that a program really makes; with ``following`` and ``anchoring``
+parameters     ``params``: bytes by storage and by name; with ``table``, and ``counting`` for files
+============== =========================================================================================================
 """
 
+from lifecycle_sim.sources.capture.counting import params_file
 from lifecycle_sim.sources.capture.launch import capture, capture_file
 from lifecycle_sim.sources.capture.profiles import PROFILES, DeviceProfile, find_profile
 from lifecycle_sim.sources.capture.record import Capture, OperatorRow, ParameterRow, Term, TermUse
+from lifecycle_sim.sources.capture.recording import Recording, params, record
+from lifecycle_sim.sources.capture.table import ParameterTable, StorageRow
 
 __all__ = [
     "PROFILES",
@@ -30,9 +35,15 @@ __all__ = [
     "DeviceProfile",
     "OperatorRow",
     "ParameterRow",
+    "ParameterTable",
+    "Recording",
+    "StorageRow",
     "Term",
     "TermUse",
     "capture",
     "capture_file",
     "find_profile",
+    "params",
+    "params_file",
+    "record",
 ]

@@ -106,3 +106,13 @@ class _Fakes:
         if base is None:
             base = self._bases[id(storage)] = torch.empty(storage.nbytes() // tensor.element_size(), dtype=tensor.dtype, device="cpu")
         return base.view(tensor.dtype).as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
+def first_step(model: Any, optimizer: Any) -> None:
+    """Let *optimizer* make its state for *model*, whose tensors have no values, with gradients that have none."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.empty_like(parameter, requires_grad=False)
+    with _Scalars(), torch.device("meta"):
+        for each in optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,):
+            each.step()

@@ -123,7 +123,7 @@ class PlanFile:
         Raises:
             CaptureError: it cannot be run, or lacks a callable.
         """
-        module = _run_file(self.path)
+        module = run_file(self.path)
         function: Any = None
         if self.function is None:
             given: Any = vars(module)
@@ -169,7 +169,7 @@ def _parameters(function: Any) -> Collection[str]:
         return ()
 
 
-def _run_file(path: str) -> Any:
+def run_file(path: str) -> Any:
     """Run the Python file *path* and return it as a module; files beside it can be imported."""
     file = Path(path)
     if not file.is_file():
