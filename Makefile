@@ -21,7 +21,7 @@ demo: $(VENV)/.run
 	@echo "The figures are in $(DEMO)."
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
