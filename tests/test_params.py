@@ -87,6 +87,15 @@ def test_an_optimizers_own_copies_of_parameters_are_its_state():
     assert table.total == 64 + 64 + 384
 
 
+def test_states_that_share_a_storage_count_once():
+    model = nn.Linear(8, 4, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    flat = torch.zeros(64)
+    optimizer.state[model.weight] = {"first": flat[:32], "second": flat[32:], "more": [flat.view(8, 8)]}
+    table = ls.params(model, optimizer)
+    assert (table.by_key, table.state) == ({"first": 256}, 256)
+
+
 def test_the_state_of_a_scalar_parameter_is_no_counter():
     model = nn.Module()
     model.scale = nn.Parameter(torch.tensor(1.0))

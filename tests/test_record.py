@@ -214,6 +214,46 @@ def test_what_was_there_before_is_live_at_the_start_by_category():
     assert ls.steady_state(replayed).level == sum(everything.values())
 
 
+def test_data_from_numpy_and_python_is_made_inside():
+    model = nn.Linear(4, 1)
+    with torch.no_grad(), ls.record(model) as recording:
+        for _ in range(3):
+            batches = (
+                torch.from_numpy(np.ones((50, 4), np.float32)),
+                torch.as_tensor(np.ones((60, 4), np.float32)),
+                torch.tensor([[1.0] * 4] * 70),
+            )
+            for x in batches:
+                model(x)
+            del x, batches
+            recording.step()
+    trace = recording.trace
+    assert [levels(trace)[span.stop - 1] for span in steps_of(trace)] == [20, 20, 20]
+    (anchored,) = trace.assumptions
+    assert (anchored.code, anchored.count, anchored.size) == ("live_before_recording", 2, 20)
+    assert max(levels(trace)) == 20 + (50 + 60 + 70) * 16 + 70 * 4
+
+
+def test_sparse_gradients_are_their_indices_and_values():
+    model = nn.Embedding(100, 8, sparse=True)
+    optimizer = torch.optim.SparseAdam(model.parameters())
+    with ls.record(model, optimizer) as recording:
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.tensor([1, 2, 3])).sum().backward()
+            recording.step()
+    trace = recording.trace
+    assert ls.check(trace) == ()
+    assert held_at(trace)["gradient"] == 3 * 8 * 4
+    assert recording.parameters.gradients == 3 * 8 * 4 + 3 * 8
+
+
+def test_a_lazy_module_is_refused_until_it_has_sizes():
+    for ask in (ls.record, ls.params):
+        with pytest.raises(ls.CaptureError, match="weight has no size yet: call the lazy module once before"):
+            ask(nn.LazyLinear(4))
+
+
 def test_what_was_there_before_and_dies_inside_is_freed():
     model = nn.Linear(4, 4)
     x = torch.randn(64, 4)

@@ -11,8 +11,8 @@ import torch
 from lifecycle_sim.events import Category
 from lifecycle_sim.sources.capture.identity import NOTHING, Identities
 from lifecycle_sim.sources.capture.ledger import Ledger, Phase, Where
-from lifecycle_sim.sources.capture.parameters import is_counter, state_leaves
-from lifecycle_sim.sources.capture.tracker import Tracker
+from lifecycle_sim.sources.capture.parameters import is_counter, parts_of, state_leaves
+from lifecycle_sim.sources.capture.tracker import LIFTED, Tracker
 
 BEFORE = "before the recording"
 NOWHERE = Where(Phase.NONE, ())
@@ -38,13 +38,24 @@ class DeviceIdentities(Identities):
         self.elsewhere = 0
 
     def see(self, tensor: Any, operator: str, where: Where | None = None) -> int:
-        """Return the number of the storage of *tensor*; ``NOTHING`` if it is on another device or has no bytes."""
+        """Return the number of the storage of *tensor*; ``NOTHING`` if it is on another device or has no bytes.
+
+        A sparse tensor has several storages; the number is that of the last, its values.
+        """
+        if tensor.layout is not torch.strided:
+            return ([NOTHING] + [self.see(part, operator, where) for part in parts_of(tensor)])[-1]
         if tensor.device == self._device:
             return super().see(tensor, operator, where)
         if id(tensor.untyped_storage()) not in self._numbers:
             self.elsewhere += 1
             super().on_host(tensor)
         return NOTHING
+
+    def known(self, tensor: Any) -> int:
+        """Return the number of the storage of *tensor*, of its values if it is sparse; ``NOTHING`` if it has none."""
+        if tensor.layout is not torch.strided:
+            return ([NOTHING] + [super(DeviceIdentities, self).known(part) for part in parts_of(tensor)])[-1]
+        return super().known(tensor)
 
     def on_host(self, tensor: Any) -> None:
         """Take note that *tensor* is a scalar of the host."""
@@ -53,7 +64,9 @@ class DeviceIdentities(Identities):
             super().on_host(tensor)
 
     def is_new(self, tensor: Any) -> bool:
-        """Whether the storage of *tensor* was never seen."""
+        """Whether a storage of *tensor* was never seen."""
+        if tensor.layout is not torch.strided:
+            return any(self.is_new(part) for part in parts_of(tensor))
         return id(tensor.untyped_storage()) not in self._numbers
 
 
@@ -133,6 +146,8 @@ class Follower(Tracker):
     def _operate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Take note of what *func* reads and was there before, then run it."""
         self.operators += 1
+        if func in LIFTED:  # what a program makes of Python or numpy data: its argument is the new tensor itself
+            return func(*args, **kwargs)
         self._anchor(args)
         if kwargs:
             self._anchor(kwargs.values())

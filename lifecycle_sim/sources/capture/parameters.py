@@ -25,6 +25,7 @@ def parameter_table(model: Any, optimizer: Any = None) -> ParameterTable:
     """
     if not isinstance(model, torch.nn.Module):
         raise CaptureError(f"model is a {type(model).__name__}: give a module of torch")
+    refuse_lazy(model)
     optimizers = optimizer if isinstance(optimizer, (list, tuple)) else () if optimizer is None else (optimizer,)
     for each in optimizers:
         if not isinstance(each, torch.optim.Optimizer):
@@ -43,6 +44,17 @@ def parameter_table(model: Any, optimizer: Any = None) -> ParameterTable:
         states.counters,
         bool(states.by_key or states.counters),
     )
+
+
+def refuse_lazy(model: Any) -> None:
+    """Refuse a model whose tensors have no sizes yet.
+
+    Raises:
+        CaptureError: some parameters or buffers are uninitialized, as those of lazy modules before their first call.
+    """
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if torch.nn.parameter.is_lazy(tensor):
+            raise CaptureError(f"{name} has no size yet: call the lazy module once before")
 
 
 Named = tuple[str, Any, bool]
@@ -80,10 +92,23 @@ def _gradients(tensors: Iterable[Any]) -> int:
     wanted = 0
     for tensor in tensors:
         if tensor.grad is not None:
-            there[id(tensor.grad.untyped_storage())] = tensor.grad.untyped_storage().nbytes()
+            there.update((id(part.untyped_storage()), part.untyped_storage().nbytes()) for part in parts_of(tensor.grad))
         elif tensor.requires_grad and tensor.is_leaf:
             wanted += tensor.numel() * tensor.element_size()
     return wanted + sum(there.values())
+
+
+def parts_of(tensor: Any) -> tuple[Any, ...]:
+    """Return the strided tensors that *tensor* is made of: itself, or what a sparse one has, its values last. Of other layouts, none."""
+    if tensor.layout is torch.strided:
+        return (tensor,)
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return ()
 
 
 def is_counter(parameter: Any, key: str, leaf: Any) -> bool:

@@ -48,6 +48,9 @@ def record(model: Any, optimizer: Any = None) -> Recording:
 
     if not isinstance(model, torch.nn.Module):
         raise CaptureError(f"model is a {type(model).__name__}: give a module of torch")
+    from lifecycle_sim.sources.capture.parameters import refuse_lazy
+
+    refuse_lazy(model)
     optimizers = tuple(optimizer) if isinstance(optimizer, (list, tuple)) else () if optimizer is None else (optimizer,)
     for each in optimizers:
         if not isinstance(each, torch.optim.Optimizer):
