@@ -209,7 +209,7 @@ def _replay(trace: Trace, recorded: DeviceTrace) -> DeviceReplay:
     timeline = Timeline(levels, recorded.basis, trace.evidence)
     reserved = _reserved(trace, recorded)
     history = told_of_changes(trace, recorded)
-    total_change = int(change.sum(dtype=object))
+    total_change = int(change.sum(dtype=object)) if gaps else timeline.end - timeline.start
     recorded_end = recorded.final.requested if recorded.final is not None else None
     return DeviceReplay(
         trace=trace,

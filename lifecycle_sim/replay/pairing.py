@@ -55,8 +55,8 @@ def release_kinds(trace: DeviceTrace) -> tuple[Kind, ...]:
     Bytes stay in use until a free is completed, so that is what ends an interval; where a recording has skipped that action
     (``skip_actions``), the request is taken in its place. It has not where all that was requested is pending in the final state.
     """
-    seen = np.bincount(trace.events.kind, minlength=len(Kind))
-    if seen[Kind.FREE_REQUESTED] and not seen[Kind.FREE_COMPLETED] and not _all_are_pending(trace):
+    kind = trace.events.kind
+    if not (kind == Kind.FREE_COMPLETED).any() and (kind == Kind.FREE_REQUESTED).any() and not _all_are_pending(trace):
         return (Kind.FREE, Kind.FREE_REQUESTED)
     return (Kind.FREE, Kind.FREE_COMPLETED)
 
