@@ -38,6 +38,13 @@ class Kind(IntEnum):
     """An action that this version does not know. It changes no level; the row is kept so that indices stay those of the file."""
 
 
+TAKES = (Kind.SEGMENT_ALLOC, Kind.SEGMENT_MAP)
+"""Kinds by which memory is taken from the device: reserved bytes grow."""
+
+GIVES_BACK = (Kind.SEGMENT_FREE, Kind.SEGMENT_UNMAP)
+"""Kinds by which it is given back."""
+
+
 class Category(IntEnum):
     """What a storage is for, where that is known. torch's profiler names, in lower case."""
 

@@ -17,11 +17,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from lifecycle_sim.events.findings import Finding, Severity
-from lifecycle_sim.events.kinds import Basis, Kind
+from lifecycle_sim.events.kinds import GIVES_BACK, TAKES, Basis, Kind
 from lifecycle_sim.events.trace import DeviceTrace, Int64
 
-_GROWS = (Kind.SEGMENT_ALLOC, Kind.SEGMENT_MAP)
-_SHRINKS = (Kind.SEGMENT_FREE, Kind.SEGMENT_UNMAP)
 MOST = 2.0**62
 _ENDS = (Kind.FREE, Kind.FREE_COMPLETED)
 
@@ -69,7 +67,7 @@ def _overruns(device: DeviceTrace, begins: Int64, ends: Int64, severity: Severit
 def _runs(device: DeviceTrace) -> tuple[Int64, Int64]:
     """Where the runs of adjacent segments that ever were held begin and end, in the order of their addresses."""
     events, final = device.events, device.final
-    told = np.isin(events.kind, (*_GROWS, *_SHRINKS))
+    told = np.isin(events.kind, (*TAKES, *GIVES_BACK))
     begins, sizes = events.address[told], events.size[told]
     if final is not None:
         begins, sizes = np.concatenate([begins, final.segments.address]), np.concatenate([sizes, final.segments.size])
@@ -82,12 +80,12 @@ def _runs(device: DeviceTrace) -> tuple[Int64, Int64]:
 def _above_reserved(device: DeviceTrace) -> Iterator[Finding]:
     """Compare the two levels after each event, both followed back from the final state, or from an empty start."""
     events, final = device.events, device.final
-    grows = np.isin(events.kind, _GROWS)
+    grows = np.isin(events.kind, TAKES)
     if final is None and not (device.start == 0 and grows.any()):
         return
     ends = _ENDS if np.isin(events.kind, (Kind.FREE_COMPLETED, Kind.FREE)).any() else (*_ENDS, Kind.FREE_REQUESTED)
     level = np.cumsum(np.where(events.kind == Kind.ALLOC, events.size, 0) - np.where(np.isin(events.kind, ends), events.size, 0))
-    reserved = np.cumsum(np.where(grows, events.size, 0) - np.where(np.isin(events.kind, _SHRINKS), events.size, 0))
+    reserved = np.cumsum(np.where(grows, events.size, 0) - np.where(np.isin(events.kind, GIVES_BACK), events.size, 0))
     if final is not None:
         held = final.requested if Kind.FREE_REQUESTED not in ends else int(final.blocks.requested[final.blocks.state == 1].sum())
         level, reserved = level + (held - int(level[-1])), reserved + (final.reserved - int(reserved[-1]))

@@ -9,6 +9,7 @@ import numpy as np
 from lifecycle_sim.display import Shown
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Assumption, Clock, DeviceTrace, Kind, Span, Trace
+from lifecycle_sim.events.kinds import GIVES_BACK, TAKES
 from lifecycle_sim.replay.assumptions import assumptions_of, is_relative
 from lifecycle_sim.replay.lifetimes import Lifetimes, lifetimes
 from lifecycle_sim.replay.loss import Gap
@@ -228,8 +229,8 @@ def _replay(trace: Trace, recorded: DeviceTrace) -> DeviceReplay:
 def _reserved(trace: Trace, recorded: DeviceTrace) -> Timeline | None:
     """Bytes held from the device, anchored on the recorded segments, or on an empty start where the record is complete."""
     events = recorded.events
-    grows = np.isin(events.kind, (Kind.SEGMENT_ALLOC, Kind.SEGMENT_MAP))
-    shrinks = np.isin(events.kind, (Kind.SEGMENT_FREE, Kind.SEGMENT_UNMAP))
+    grows = np.isin(events.kind, TAKES)
+    shrinks = np.isin(events.kind, GIVES_BACK)
     if recorded.final is None and not (recorded.start == 0 and grows.any()):
         return None
     change = np.where(grows, events.size, 0) - np.where(shrinks, events.size, 0)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lifecycle_sim.events import DeviceTrace, Kind
+from lifecycle_sim.events.kinds import TAKES
 from lifecycle_sim.events.trace import Bool, Int64
 from lifecycle_sim.replay.pairing import BEFORE_WINDOW, Pairing
 
@@ -139,7 +140,7 @@ def _began_empty(trace: DeviceTrace, gap: int, unseen: Int64) -> bool:
     row = np.searchsorted(starts, touched, side="right") - 1
     inside = (row >= 0) & (touched < ends[np.maximum(row, 0)])
     np.maximum.at(tops, row[inside], touched[inside])
-    created = np.isin(starts, events.address[np.isin(events.kind, (Kind.SEGMENT_ALLOC, Kind.SEGMENT_MAP))])
+    created = np.isin(starts, events.address[np.isin(events.kind, TAKES)])
     home = np.searchsorted(starts, unseen, side="right") - 1
     known = (home >= 0) & (unseen < ends[np.maximum(home, 0)])
     fresh = created[home] | ((tops[home] > 0) & (unseen > tops[home]))

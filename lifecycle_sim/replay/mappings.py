@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from lifecycle_sim.events import Events, Kind
+from lifecycle_sim.events import Events
+from lifecycle_sim.events.kinds import TAKES
 from lifecycle_sim.events.trace import Int64
-
-TAKES = (Kind.SEGMENT_ALLOC, Kind.SEGMENT_MAP)
 
 
 def last_taken(events: Events, address: Int64, before: Int64) -> Int64:

@@ -14,12 +14,13 @@ import numpy as np
 
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import NO_STACK, BlockState, DeviceTrace, Events, Kind, Segments
+from lifecycle_sim.events.kinds import TAKES
 from lifecycle_sim.events.trace import Int64
 from lifecycle_sim.replay.belonging import NOBODY, given_up, storage_of_events
 from lifecycle_sim.replay.device import DeviceReplay
 from lifecycle_sim.replay.lifetimes import Lifetimes
 from lifecycle_sim.replay.pairing import release_kinds
-from lifecycle_sim.replay.regions import GROWS, regions
+from lifecycle_sim.replay.regions import regions
 from lifecycle_sim.replay.tiling import SEGMENT_ROUNDING, Live, rounded, segments_of, tile
 
 BASE = 0x7F00_0000_0000
@@ -162,7 +163,7 @@ def _pools(recorded: DeviceTrace, found: Lifetimes) -> Int64:
 
 def _segments_around(recorded: DeviceTrace, found: Lifetimes) -> Segments:
     """The recorded segments of *recorded*; where it tells of none, segments around all addresses it names, in steps of 2 MiB."""
-    if np.isin(recorded.events.kind, GROWS).any():
+    if np.isin(recorded.events.kind, TAKES).any():
         return regions(recorded).at(len(recorded.events) - 1)
     order = np.argsort(found.address, kind="stable")
     low = found.address[order] // SEGMENT_ROUNDING * SEGMENT_ROUNDING

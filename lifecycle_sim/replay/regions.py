@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lifecycle_sim.events import NO_STACK, DeviceTrace, Kind, Segments
+from lifecycle_sim.events.kinds import GIVES_BACK, TAKES
 from lifecycle_sim.events.trace import Bool, Int32, Int64
 
-GROWS = (Kind.SEGMENT_ALLOC, Kind.SEGMENT_MAP)
-SHRINKS = (Kind.SEGMENT_FREE, Kind.SEGMENT_UNMAP)
 SMALL_SEGMENT = 2 << 20
 """Bytes of a segment of the small pool."""
 
@@ -81,14 +80,14 @@ def regions(trace: DeviceTrace) -> Regions:
     What an event obtained and nothing else tells of is taken to be held to the end.
     """
     events, n = trace.events, len(trace.events)
-    rows = np.flatnonzero(np.isin(events.kind, (*GROWS, *SHRINKS)))
+    rows = np.flatnonzero(np.isin(events.kind, (*TAKES, *GIVES_BACK)))
     walk = _Walk([] if trace.final is None else _runs(trace.final.segments, n))
     columns = (events.kind, events.address, events.size, events.stream, events.pool, events.stack)
     told = [column[rows].tolist() for column in columns]
     for event, kind, address, size, stream, pool, stack in reversed(list(zip(rows.tolist(), *told, strict=True))):
         expandable = kind in (Kind.SEGMENT_MAP, Kind.SEGMENT_UNMAP)
         run = _Run(address, size, stream, pool, size == SMALL_SEGMENT, expandable, stack, event)
-        if kind in GROWS:
+        if kind in TAKES:
             walk.undo_growth(replace(run, end=n), event)
         else:
             walk.undo_loss(replace(run, stack=NO_STACK))

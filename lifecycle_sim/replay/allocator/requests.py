@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lifecycle_sim.events import DeviceTrace, Kind
+from lifecycle_sim.events.kinds import GIVES_BACK, TAKES
 from lifecycle_sim.events.trace import Bool, Int64, UInt8
 from lifecycle_sim.replay.allocator.pools import PoolId
 from lifecycle_sim.replay.allocator.recording.rebuild import Rebuilt
@@ -250,7 +251,7 @@ def _failures_and_flushes(recorded: DeviceTrace, runs: list[_Run]) -> list[dict[
 def _runs_of_frees(recorded: DeviceTrace, collects_garbage: bool, device_had: int | None) -> list[_Run]:
     """The runs in which segments are given back."""
     events = recorded.events
-    gives_back = np.isin(events.kind, (Kind.SEGMENT_FREE, Kind.SEGMENT_UNMAP))
+    gives_back = np.isin(events.kind, GIVES_BACK)
     edges = np.diff(np.concatenate(([0], gives_back.astype(np.int8), [0])))
     first, following = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     change = reserved_changes(recorded)
@@ -262,7 +263,7 @@ def _runs_of_frees(recorded: DeviceTrace, collects_garbage: bool, device_had: in
         own = False
         if after < len(events):
             kind = events.kind[after]
-            grows = kind in (Kind.SEGMENT_ALLOC, Kind.SEGMENT_MAP)
+            grows = kind in TAKES
             own = kind == Kind.OOM or (grows and (collects_garbage or int(level[begin]) + int(events.size[after]) > most))
         runs.append(_Run(begin, bool(own), np.unique(events.pool[begin:after]).tolist()))
     return runs
@@ -271,6 +272,6 @@ def _runs_of_frees(recorded: DeviceTrace, collects_garbage: bool, device_had: in
 def reserved_changes(recorded: DeviceTrace) -> Int64:
     """Return by how much each event of *recorded* changes the bytes held from the device."""
     events = recorded.events
-    grows = np.isin(events.kind, (Kind.SEGMENT_ALLOC, Kind.SEGMENT_MAP))
-    shrinks = np.isin(events.kind, (Kind.SEGMENT_FREE, Kind.SEGMENT_UNMAP))
+    grows = np.isin(events.kind, TAKES)
+    shrinks = np.isin(events.kind, GIVES_BACK)
     return np.where(grows, events.size, 0) - np.where(shrinks, events.size, 0)

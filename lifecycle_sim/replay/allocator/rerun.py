@@ -10,6 +10,7 @@ import numpy as np
 
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Kind
+from lifecycle_sim.events.kinds import GIVES_BACK, TAKES
 from lifecycle_sim.events.trace import UInt8
 from lifecycle_sim.replay.allocator.model import Allocator
 from lifecycle_sim.replay.allocator.pools import PoolId
@@ -226,7 +227,7 @@ def _finish(allocator: Allocator, waiting: dict[int, tuple[int, int]], storage: 
 def _failure(allocator: Allocator, requests: Requests, at: int, before: int) -> Failure:
     """Describe the request that the allocator has just refused; *before* is how many events it had recorded until then."""
     refused, levels, events = allocator.failures[-1], allocator.levels(), allocator.events()
-    back = np.isin(events.kind[before:], (Kind.SEGMENT_FREE, Kind.SEGMENT_UNMAP))
+    back = np.isin(events.kind[before:], GIVES_BACK)
     return Failure(
         request=at,
         event=int(requests.event[at]),
@@ -266,8 +267,8 @@ def outcome(requests: Requests, allocator: Allocator, progress: Progress) -> Out
         internal_at_peak=int(levels.internal_waste[settled]),
         external_at_peak=peak - int(levels.active[settled]),
         end_reserved=allocator.reserved,
-        device_allocs=int(np.isin(grown, (Kind.SEGMENT_ALLOC, Kind.SEGMENT_MAP)).sum()),
-        device_frees=int(np.isin(grown, (Kind.SEGMENT_FREE, Kind.SEGMENT_UNMAP)).sum()),
+        device_allocs=int(np.isin(grown, TAKES).sum()),
+        device_frees=int(np.isin(grown, GIVES_BACK).sum()),
         retries=allocator.counters.alloc_retries - progress.retries_before,
         attempts=progress.attempts,
         attempts_met=progress.attempts_met,

@@ -8,9 +8,10 @@ from itertools import takewhile
 import numpy as np
 
 from lifecycle_sim.events import BlockState, Events, Kind, MemoryState, Trace
+from lifecycle_sim.events.kinds import GIVES_BACK, TAKES
 from lifecycle_sim.events.trace import Int64
 from lifecycle_sim.replay.allocator.pools import DEFAULT_POOL
-from lifecycle_sim.replay.allocator.recording.calls import GIVES_BACK, TAKES, Act, Call, Change, calls_of
+from lifecycle_sim.replay.allocator.recording.calls import Act, Call, Change, calls_of
 from lifecycle_sim.replay.allocator.recording.chosen import RecordedSettings
 from lifecycle_sim.replay.allocator.recording.comparison import LOST, OUT_OF_MEMORY, PLACEMENT, Tally
 from lifecycle_sim.replay.allocator.recording.extents import Extent, Held, extents_of, order_of, settle_claims, tiled

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from lifecycle_sim.events import Events, Kind
+from lifecycle_sim.events.kinds import GIVES_BACK, TAKES
 from lifecycle_sim.events.trace import Bool, Int32
 
-TAKES = (Kind.SEGMENT_ALLOC, Kind.SEGMENT_MAP)
-GIVES_BACK = (Kind.SEGMENT_FREE, Kind.SEGMENT_UNMAP)
 CHANGES = TAKES + GIVES_BACK
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from lifecycle_sim.events import Kind
-from lifecycle_sim.replay.allocator.recording.calls import CHANGES, TAKES, Change
+from lifecycle_sim.events.kinds import TAKES
+from lifecycle_sim.replay.allocator.recording.calls import CHANGES, Change
 from lifecycle_sim.units import format_exact
 
 LISTED = 20

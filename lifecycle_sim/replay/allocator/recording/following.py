@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from lifecycle_sim.events import BlockState, Kind
+from lifecycle_sim.events.kinds import GIVES_BACK
 from lifecycle_sim.replay.allocator.blocks import Block
 from lifecycle_sim.replay.allocator.device import Device, NextAddress
 from lifecycle_sim.replay.allocator.giveback import available
 from lifecycle_sim.replay.allocator.log import ADDRESS, KIND, SIZE, WIDTH
 from lifecycle_sim.replay.allocator.model import Allocator
 from lifecycle_sim.replay.allocator.pools import PoolId
-from lifecycle_sim.replay.allocator.recording.calls import CHANGES, GIVES_BACK, Change
+from lifecycle_sim.replay.allocator.recording.calls import CHANGES, Change
 from lifecycle_sim.replay.allocator.recording.extents import Held
 from lifecycle_sim.replay.allocator.rounding import segment_size
 

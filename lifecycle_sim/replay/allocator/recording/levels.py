@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from lifecycle_sim.events import BlockState, Events, Kind, MemoryState
+from lifecycle_sim.events.kinds import GIVES_BACK, TAKES
 from lifecycle_sim.events.trace import Int64
-from lifecycle_sim.replay.allocator.recording.calls import GIVES_BACK, TAKES, completed_at_once
+from lifecycle_sim.replay.allocator.recording.calls import completed_at_once
 from lifecycle_sim.replay.allocator.recording.extents import Held
 from lifecycle_sim.replay.allocator.recording.rebuild import OpenSize
 from lifecycle_sim.replay.allocator.statistics import Levels

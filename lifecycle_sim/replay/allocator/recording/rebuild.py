@@ -24,8 +24,9 @@ import numpy as np
 
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Assumption, BlockState, DeviceTrace, Events, Kind, MemoryState
+from lifecycle_sim.events.kinds import GIVES_BACK, TAKES
 from lifecycle_sim.events.trace import Int32, Int64
-from lifecycle_sim.replay.allocator.recording.calls import GIVES_BACK, TAKES, completed_at_once
+from lifecycle_sim.replay.allocator.recording.calls import completed_at_once
 from lifecycle_sim.replay.allocator.recording.extents import Extent, Extents, Held, extents_of, reserved_ranges, settle_claims, tiled
 from lifecycle_sim.replay.allocator.release import Behaviour, Release
 from lifecycle_sim.replay.allocator.rounding import MIN_BLOCK, SMALL_REQUEST, SMALL_SEGMENT, round_size
