@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import re
@@ -57,13 +58,17 @@ class Recording:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
+def _alone() -> Iterator[None]:
+    """One thread and no garbage collection: a tensor that an earlier test left in a cycle is not freed while the profile is taken."""
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    gc.collect()
+    gc.disable()
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        gc.enable()
+        torch.set_num_threads(threads)
 
 
 def _train(profiler: Callable[[], Any], make_optimizer: Callable[[Any], Any], steps: int) -> Any:
@@ -72,7 +77,7 @@ def _train(profiler: Callable[[], Any], make_optimizer: Callable[[Any], Any], st
     model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
     optimizer = make_optimizer(model.parameters())
     inputs, targets = torch.randn(32, 64), torch.randint(0, 10, (32,))
-    with _one_thread(), profiler() as profile:
+    with _alone(), profiler() as profile:
         for _ in range(steps):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(inputs), targets).backward()
