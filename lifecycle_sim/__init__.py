@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import lifecycle_sim.output.figures as figures
+    import lifecycle_sim.study.budget as budget
     from lifecycle_sim.errors import (
         CaptureError,
         InputError,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
+    from lifecycle_sim.study.budget import StateBudget, state_budget
     from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.sweep import sweep_allocator
     from lifecycle_sim.study.what_if import WhatIf, what_if_allocator
@@ -72,6 +74,7 @@ __all__ = [
     "Recording",
     "ScenarioError",
     "SnapshotError",
+    "StateBudget",
     "SteadyState",
     "Timeline",
     "Trace",
@@ -83,6 +86,7 @@ __all__ = [
     "WhatIf",
     "Why",
     "attribute",
+    "budget",
     "capture",
     "capture_file",
     "check",
@@ -97,6 +101,7 @@ __all__ = [
     "replay_device",
     "run",
     "run_scenario",
+    "state_budget",
     "steady_state",
     "summarise",
     "sweep_allocator",
@@ -123,17 +128,19 @@ _HOMES = {
     "replay.steady": "SteadyState steady_state",
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
+    "study.budget": "StateBudget state_budget",
     "study.prediction": "Prediction predict",
     "study.sweep": "sweep_allocator",
     "study.what_if": "WhatIf what_if_allocator",
     "study.why": "Why why_out_of_memory",
 }
+_MODULES = {"budget": "study.budget", "figures": "output.figures"}
 _HOME_OF = {name: (f"lifecycle_sim.{home}", name) for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "figures":
-        return importlib.import_module("lifecycle_sim.output.figures")
+    if name in _MODULES:
+        return importlib.import_module(f"lifecycle_sim.{_MODULES[name]}")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home, own_name = _HOME_OF[name]
