@@ -2,7 +2,7 @@
 
 Approaches 1 and 2 are power laws N ∝ C^a; the paper prints the exponents and, in tables 3 and A3, points on them; here each goes through
 the row of one billion parameters. Approach 3 is L(N, D) = E + A/N^α + B/D^β, minimised under C = 6ND. The sizes in table A3 do not follow
-from the constants printed for it (400M at 2.21e19 comes out as 316M), so neither tests the other.
+from the constants printed for it (400M at 2.21e19 comes out as 326M), so neither tests the other.
 """
 
 from __future__ import annotations

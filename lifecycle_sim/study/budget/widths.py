@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from typing import TypeVar
 
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.spelling import closest
@@ -104,7 +105,10 @@ def count(what: str, value: int, least: int = 0) -> int:
     return value
 
 
-def positive(what: str, value: float) -> float:
+Number = TypeVar("Number", int, float, Fraction, int | float | Fraction)
+
+
+def positive(what: str, value: Number) -> Number:
     """Return *value*, which must be a finite number above 0.
 
     Raises:
