@@ -1,4 +1,4 @@
-"""The one place that reads and writes sizes and durations with units.
+"""The one place that reads and writes sizes and durations with units, and counts without.
 
 A size needs a unit: ``KB``, ``MB``, … are powers of 1000, ``KiB``, ``MiB``, … powers of 1024, ``B`` is a byte. A bare suffix (``4G``)
 is ambiguous and therefore an error. Parsing is exact: a value that is not a whole number of bytes or nanoseconds is refused.
@@ -60,6 +60,24 @@ def _parse(text: str, units: dict[str, int], what: str, least: str, mend: str, r
         whole = {"B": "bytes", "ns": "nanoseconds"}[least]
         raise UnitError(f"{what} {text!r} is not a whole number of {whole}: write '{floor(value)} {least}', which is it rounded down")
     return floor(value)
+
+
+_COUNT = re.compile(r"\s*([+-]?[0-9](?:[0-9_,]*[0-9])?(?:\.[0-9]+)?)(?:[eE]\+?([0-9]{1,3}))?\s*")
+
+
+def parse_count(text: str) -> int:
+    """Return the whole number that *text*, such as ``"7_000_000"``, ``"1e9"`` or ``"1.5e9"``, stands for, exactly.
+
+    Raises:
+        UnitError: no number, a suffix (``7B`` may be a count or bytes), or no whole number.
+    """
+    match = _COUNT.fullmatch(text)
+    if match is None:
+        raise UnitError(f"{text!r} is not a count: write for example '7_000_000_000' or '7e9'")
+    value = Fraction(match[1].replace("_", "").replace(",", "")) * 10 ** int(match[2] or 0)
+    if value.denominator != 1:
+        raise UnitError(f"{text!r} is not a whole number: {floor(value):,} is it rounded down")
+    return int(value)
 
 
 def format_bytes(count: int) -> str:
