@@ -103,3 +103,22 @@ def format_duration(nanoseconds: int) -> str:
             digits = f"{nanoseconds / scale:.3f}".rstrip("0").rstrip(".")
             return f"{digits} {unit}"
     return f"{nanoseconds} ns"
+
+
+def format_gb(count: int) -> str:
+    """Return *count* bytes in decimal units with three decimals at most: ``"3.249 GB"``, for comparison with what is sold and published."""
+    size = abs(count)
+    for power, unit in ((5, "PB"), (4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
+        if size >= 1000**power:
+            digits = f"{count / 1000**power:.3f}".rstrip("0").rstrip(".")
+            return f"{digits} {unit}"
+    return f"{count} B"
+
+
+def format_long(nanoseconds: int) -> str:
+    """Return *nanoseconds* in minutes, hours or days where :func:`format_duration` would have thousands of seconds: ``"4.17 days"``."""
+    size = abs(nanoseconds)
+    for scale, unit in ((86_400 * 10**9, "days"), (3600 * 10**9, "h"), (60 * 10**9, "min")):
+        if size >= 2 * scale:
+            return f"{nanoseconds / scale:,.2f} {unit}"
+    return format_duration(nanoseconds)

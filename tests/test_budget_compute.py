@@ -35,6 +35,7 @@ from lifecycle_sim.study.budget import (
     training_flops,
     training_time,
 )
+from lifecycle_sim.study.budget.activations import selective_work
 from lifecycle_sim.study.budget.planner import EVIDENCE
 
 
@@ -128,6 +129,21 @@ def test_published_utilisation_that_can_be_recomputed(shared):
     share = mfu(6 * gpt.count("with-head") + attention_flops(12, 768, 1024), tokens, 1, PEAKS["a100"])
     (row,) = [row for name, row in table.items() if name.startswith("nanoGPT")]
     assert float(share) * 100 == pytest.approx(float(row["MFU"]), abs=0.2)
+
+
+def test_published_hardware_utilisation_counts_scores_three_times(shared):
+    table = {row["model"]: row for row in rows_of(shared, "mfu_published") if row["HFU"]}
+    compared = 0
+    for row in rows_of(shared, "korthikanti_activation"):
+        published = table[f"Megatron {row['model'].split()[-1]}"]
+        sequence, width = int(row["s"]), int(row["h"])
+        again = selective_work(sequence, width)
+        low, high = (float((Fraction(published["MFU"]) + Fraction(shift, 100)) * (1 + again)) for shift in (-5, 5))
+        assert low - 0.05 <= float(published["HFU"]) <= high + 0.05
+        assert recompute_factor("selective", sequence, width) == 1 + again / 3
+        compared += 1
+    assert compared == 4
+    assert float(Fraction("51.4") * recompute_factor("selective", 2048, 12_288)) == pytest.approx(51.9, abs=0.05)
 
 
 def test_more_than_the_peak_is_no_utilisation():

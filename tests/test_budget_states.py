@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lifecycle_sim as ls
+from lifecycle_sim.events import Category, Kind
 from lifecycle_sim.study.budget import Part, Quantised, Sharding, estimators, find_optimizer, lora_parameters, shapes, state_budget
 from lifecycle_sim.study.budget.activations import ends, layer_activations, scores_share, selective_work, stage_layers
 from lifecycle_sim.study.budget.optimizers import scalar_bytes
@@ -321,6 +322,59 @@ def test_the_activations_of_four_published_models(shared):
         assert float(scores_share(sequence, width, heads)) == pytest.approx(float(row["saved_frac_selective"]), abs=5e-5)
         assert float(selective_work(sequence, width)) == pytest.approx(float(row["attention_core_share_of_fwd_flops"]), abs=5e-5)
     assert round(float(scores_share(2048, 12_288, 96)), 2) == 0.70
+
+
+def test_the_closed_form_and_earlier_captures_of_a_layer(shared):
+    with (shared / "data" / "recompute" / "megatron_formula_check_native_dropout.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            width, heads, sequence, batch = (int(row[key]) for key in "hasb")
+            layer = layer_activations(sequence, batch, width, heads)
+            assert layer.total == round(float(row["formula_bytes"]))
+            assert int(row["captured_bytes"]) == layer.total + layer.statistics // 2  # captured with 2-byte statistics of norms
+            assert abs(int(row["captured_bytes"]) / layer.total - 1) < 1e-4
+
+
+@pytest.mark.parametrize(("width", "heads", "sequence", "batch"), [(1024, 16, 1024, 4), (2048, 16, 2048, 2), (12_288, 96, 2048, 1)])
+def test_a_captured_layer_keeps_what_the_closed_form_says(width, heads, sequence, batch):
+    torch = pytest.importorskip("torch", reason="torch is not installed: captures need it")
+    functional = torch.nn.functional
+
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(width) for _ in range(2))
+            self.parts = torch.nn.ModuleList(torch.nn.Linear(width, width) for _ in range(4))
+            self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+        def forward(self, stream: Any) -> Any:
+            normed = self.norms[0](stream)
+            query, key, value = (part(normed).unflatten(-1, (heads, -1)).transpose(1, 2) for part in self.parts[:3])
+            scores = functional.dropout(torch.softmax(query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5, -1), 0.1)
+            stream = stream + functional.dropout(self.parts[3]((scores @ value).transpose(1, 2).flatten(2)), 0.1)
+            return stream + functional.dropout(self.down(functional.gelu(self.up(self.norms[1](stream)))), 0.1)
+
+    def step(model: Any, _optimizer: Any, batch: Any) -> None:
+        model(*batch).sum().backward()
+
+    captured = ls.capture(
+        Layer,
+        lambda: (torch.randn(batch, sequence, width, dtype=torch.bfloat16, requires_grad=True),),
+        None,
+        step,
+        dtype="bf16",
+        warmup=0,
+    )
+    events = captured.trace.devices[0].events
+    made = events.kind == Kind.ALLOC
+    held = {
+        int(number): (int(size), Category(category))
+        for number, size, category in zip(events.address[made], events.size[made], events.category[made], strict=True)
+    }
+    kept = sum(held[number][0] for number in captured.saved if held[number][1] != Category.PARAMETER)
+    layer = layer_activations(sequence, batch, width, heads)
+    assert kept == layer.total + layer.statistics
+    assert layer.statistics / layer.total == pytest.approx(16 / (34 + 5 * heads * sequence / width) / width)
+    assert width < 1500 or abs(kept / layer.total - 1) < 1e-4
 
 
 def test_parts_of_a_layer_add_up_and_a_fused_kernel_keeps_no_scores():

@@ -19,7 +19,7 @@ def tables(document: Record) -> Iterator[RenderableType]:
         facts(
             [
                 ("answer", "the comparison can answer" if document["sound"] else "the comparison cannot answer: see what is not met"),
-                ("budget", f"{budget['work']:.4g} operations, within {budget['tolerance']:.1%}"),
+                ("budget", f"{budget['work']:.4g} operations, within {100 * budget['tolerance']:.3g} %"),
                 ("quality", f"{shown(document['quality']['measure'])}, {document['quality']['better']} is better"),
             ]
         ),
@@ -27,7 +27,7 @@ def tables(document: Record) -> Iterator[RenderableType]:
     needs = [("yes" if each["met"] else "no", each["name"], shown(each["text"])) for each in document["requirements"]]
     yield stacked(heading("What it needs"), table(("met", "requirement", "found"), needs, left=("requirement", "found")))
     rows = [
-        (shown(run["name"]), f"{run['parameters']:,}", f"{run['tokens']:,}", f"{run['work']:.4g}", f"{run['deviation']:+.2%}")
+        (shown(run["name"]), f"{run['parameters']:,}", f"{run['tokens']:,}", f"{run['work']:.4g}", f"{100 * run['deviation']:+.2f} %")
         for run in document["runs"]
     ]
     if rows:
@@ -51,7 +51,7 @@ def _interval(interval: Record | None) -> str:
 def _fit(fit: Record) -> Iterator[RenderableType]:
     yield heading(f"L(N, D) = E + A/N^α + B/D^β, fitted to {fit['count']:,} runs")
     rows = [(each["name"], f"{each['value']:.4g}", f"{each['low']:.4g}", f"{each['high']:.4g}") for each in fit["constants"]]
-    level = f"{fit['level']:.0%}"
+    level = f"{100 * fit['level']:.0f} %"
     yield table(("constant", "value", f"{level} from", f"{level} to"), rows, left=("constant",))
     check = fit["scale_check"]
     ranges = fit["fitted"]
@@ -60,7 +60,7 @@ def _fit(fit: Record) -> Iterator[RenderableType]:
             "fitted range",
             "; ".join(f"{name} {_figure(ranges[key])}" for name, key in (("N", "parameters"), ("D", "tokens"), ("6ND", "work"))),
         ),
-        ("residuals", f"{fit['residual']:.2%} at most"),
+        ("residuals", f"{100 * fit['residual']:.2f} % at most"),
     ]
     if check is None:
         told.append(("scale check", "not possible: too few runs to hold the largest out; nothing is forecast outside of the range"))
@@ -69,7 +69,7 @@ def _fit(fit: Record) -> Iterator[RenderableType]:
             (
                 "scale check",
                 f"{'passed' if check['passed'] else 'failed'}: {len(check['held_out']):,} runs above {check['most_work']:.3g} operations, "
-                f"predicted from the {check['fitted']:,} below, are off by {check['worst']:.2%} at most",
+                f"predicted from the {check['fitted']:,} below, are off by {100 * check['worst']:.2f} % at most",
             )
         )
     yield facts(told)

@@ -144,7 +144,7 @@ class Fit(Shown):
         if self.check is None:
             reason = "there are too few runs for an intermediate-scale check"
         elif not self.check.passed:
-            reason = f"the intermediate-scale check failed by up to {self.check.worst:.2%}"
+            reason = f"the intermediate-scale check failed by up to {100 * self.check.worst:.2f} %"
         elif beyond > REACH:
             reason = f"more than {REACH:g} times is too far for any interval to mean much"
         if reason is not None:

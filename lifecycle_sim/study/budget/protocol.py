@@ -176,8 +176,12 @@ def _requirements(found: Mapping[str, Any], pairs: tuple[Pair, ...]) -> list[Req
         Requirement(
             "one budget",
             bool(pairs) and not outside and tolerance <= WIDEST,
-            ", ".join(f"{pair.name} is {pair.deviation:+.1%} off" for pair in outside)
-            or (f"all within {tolerance:.1%}" if tolerance <= WIDEST else f"a tolerance of {tolerance:.0%} makes unequal budgets equal"),
+            ", ".join(f"{pair.name} is {100 * pair.deviation:+.1f} % off" for pair in outside)
+            or (
+                f"all within {100 * tolerance:.3g} %"
+                if tolerance <= WIDEST
+                else f"a tolerance of {100 * tolerance:.0f} % makes unequal budgets equal"
+            ),
         ),
         Requirement(
             "N is defined",

@@ -5,7 +5,7 @@ Counted from the models' own definitions; eight published configurations come ou
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from lifecycle_sim.display import Shown
@@ -116,7 +116,7 @@ def t5(layers: int, width: int, ffn: int, heads: int, head_size: int, vocabulary
     return Parameters(layers * (3 * attention + 2 * forward), table, 2 * buckets * heads, 2 * width, tied=3 * table)
 
 
-FAMILIES = {"gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5}
+FAMILIES: dict[str, Callable[..., Parameters]] = {"gpt2": gpt2, "llama": llama, "bert": bert, "t5": t5}
 """The models that are known by their sizes."""
 
 

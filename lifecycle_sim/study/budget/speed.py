@@ -47,7 +47,7 @@ def mfu(flops_per_token: float | Fraction, tokens_per_second: float | Fraction, 
     share = Fraction(flops_per_token) * Fraction(tokens_per_second) / (devices * Fraction(peak))
     if share > 1:
         raise InputError(
-            f"utilisation comes out as {float(share):.1%}: no device does more than its peak, so look at N, the peak, "
+            f"utilisation comes out as {100 * float(share):.1f} %: no device does more than its peak, so look at N, the peak, "
             "the number of devices, or whether samples were counted as tokens"
         )
     return share

@@ -78,7 +78,7 @@ class StateBudget(Shown):
         parameters: elements of all parameters, each once.
         trainable: those of them that are trained.
         optimizer: its name with its switches.
-        counters: bytes of scalars that the optimizer keeps on the host; in no total.
+        counters: bytes of scalars that the optimizer keeps on the host for each tensor, 0 of a plain count; in no total.
         sharding: how it is divided.
         notes: what was assumed.
     """
@@ -187,7 +187,7 @@ def state_budget(
         sum(part.elements for part in parts),
         sum(part.elements for part in learned),
         chosen.name,
-        scalar_bytes(chosen, len(learned)),
+        scalar_bytes(chosen, sum(not part.counted for part in learned)),
         division,
     )
 
