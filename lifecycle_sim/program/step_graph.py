@@ -49,9 +49,11 @@ class Mark(IntEnum):
     """It returns."""
     BACKWARD = 9
     """A backward pass begins to ask for what was saved; the value counts them."""
+    CAST = 10
+    """Autocast gives a cast again that it kept: the value is the operator that made it."""
 
 
-LETTERS = "oafsuprelb"
+LETTERS = "oafsuprelbc"
 """The letter of each kind of mark in a file."""
 COUNTED = (Mark.OPERATOR, Mark.ALLOC, Mark.SAVE, Mark.ENTER, Mark.BACKWARD)
 """Marks whose values count up, so that a file need not hold them."""
@@ -190,11 +192,6 @@ class StepGraph:
                 for storage in self.operators[value].mutates:
                     found.setdefault(storage, []).append(position)
         return found
-
-    @cached_property
-    def casts(self) -> dict[int, int]:
-        """The storages of casts that autocast keeps, with the operator that made each."""
-        return {row.writes[0]: number for number, row in enumerate(self.operators) if row.cached_cast and row.writes}
 
     @cached_property
     def workspaces(self) -> dict[int, int]:
@@ -382,7 +379,7 @@ def _read(stored: Mapping[str, Any], names: Sequence[str], sizes: Mapping[int, i
 
 def _must_be_whole(graph: StepGraph) -> None:
     tables = {
-        Mark.OPERATOR: len(graph.operators),
+        **dict.fromkeys((Mark.OPERATOR, Mark.CAST), len(graph.operators)),
         **dict.fromkeys((Mark.SAVE, Mark.UNPACK, Mark.APPLIED, Mark.RELEASE), len(graph.holds)),
         **dict.fromkeys((Mark.ENTER, Mark.LEAVE), len(graph.calls)),
     }

@@ -24,8 +24,6 @@ from lifecycle_sim.program.remat.frames import Frame, Key
 from lifecycle_sim.program.remat.holds import Account, Event, Happens
 from lifecycle_sim.program.step_graph import NO_STORAGE, Mark, StepGraph
 
-NO_CASTS: dict[int, int] = {}
-
 
 @dataclass(frozen=True)
 class Edit:
@@ -130,8 +128,8 @@ class _Run:
         self._owner: dict[int, Frame] = {}
         self._out: dict[int, int] = {}
         self._taken: dict[int, list[int | None]] = {}
-        self._released: set[Key] = set()
-        self._gone: set[int] = set()
+        self.released: set[Key] = set()
+        self.gone: set[int] = set()
         self._pass = 0
         self._keeping: tuple[dict[int, int], frozenset[int]] | None = None
 
@@ -150,7 +148,7 @@ class _Run:
                     account.hold(value)
                     self._keeping[0][value] = value
             elif kind == Mark.FREE:
-                self._gone.add(value)
+                self.gone.add(value)
                 account.drop(value)
             elif kind == Mark.SAVE:
                 self._save(value)
@@ -172,7 +170,7 @@ class _Run:
 
     # ── holds of the step as it was, and of regions ─────────────────────────────────────────────────────────────────────────────────
 
-    def _storage(self, hold: int) -> int | None:
+    def storage(self, hold: int) -> int | None:
         storage, lasting = self.graph.holds[hold]
         return None if lasting or storage == NO_STORAGE else storage
 
@@ -183,7 +181,7 @@ class _Run:
             frame.left += 1
         else:
             self._out[hold] = 1
-            storage = self._storage(hold)
+            storage = self.storage(hold)
             if storage is not None:
                 self.account.hold(storage)
 
@@ -195,7 +193,7 @@ class _Run:
         self._compute_again(frame)
         found = frame.again[self._pass]
         if hold not in found:
-            raise self._refused(frame, "autograd asks twice for a tensor saved in it, which checkpointing does not allow")
+            raise self.refused(frame, "autograd asks twice for a tensor saved in it, which checkpointing does not allow")
         self._taken.setdefault(hold, []).append(found.pop(hold))
 
     def _applied(self, hold: int) -> None:
@@ -212,7 +210,7 @@ class _Run:
             self._released_in(frame, hold)
 
     def _let_go(self, hold: int) -> None:
-        storage = self._storage(hold)
+        storage = self.storage(hold)
         if storage is None:
             return
         self._out[hold] -= 1
@@ -220,7 +218,7 @@ class _Run:
             self.account.drop(storage)
 
     def _released_in(self, frame: Frame, key: Key) -> None:
-        self._released.add(key)
+        self.released.add(key)
         for found in frame.again.values():
             self.account.drop(found.pop(key, None))
         frame.left -= 1
@@ -270,9 +268,9 @@ class _Run:
         """A policy saves the outputs of *operator*: hold those that are there, and return where to note those that it allocates."""
         frame, row = self._stack[-1], self.graph.operators[operator]
         if frame.parent is not None:
-            raise self._refused(frame, "a policy in a checkpointed call that is in another is not known")
+            raise self.refused(frame, "a policy in a checkpointed call that is in another is not known")
         if row.mutates:
-            raise self._refused(frame, f"the policy saves {row.name}, which changes its input in place")
+            raise self.refused(frame, f"the policy saves {row.name}, which changes its input in place")
         kept = frame.kept[operator] = {}
         for storage in row.writes:
             if self.account.is_live(storage):
@@ -294,7 +292,7 @@ class _Run:
                 self._compute_again(frame.parent)
                 found = frame.parent.again[self._pass]
                 if key not in found:
-                    raise self._refused(frame, "its inputs are asked for twice in one backward pass")
+                    raise self.refused(frame, "its inputs are asked for twice in one backward pass")
                 copy = found.pop(key)
                 borrowed.append(copy)
                 outside[storage] = copy
@@ -310,9 +308,9 @@ class _Run:
         for position in self.graph.changes.get(storage, ()):
             if frame.start < position < self.account.at:
                 where = "it" if position < frame.stop else "something after it"
-                raise self._refused(frame, f"{where} changes its input in place, so that it could not be computed again from it")
+                raise self.refused(frame, f"{where} changes its input in place, so that it could not be computed again from it")
 
-    def _refused(self, frame: Frame, why: str) -> InputError:
+    def refused(self, frame: Frame, why: str) -> InputError:
         return InputError(f"{self.graph.calls[frame.call].module or 'the model'} cannot be recomputed: {why}")
 
 
@@ -357,8 +355,10 @@ class _Again:
                 self._alloc(value)
             elif kind == Mark.FREE:
                 account.drop(self._now.pop(value, None))
+            elif kind == Mark.CAST:
+                self._cast_again(value)
             elif kind == Mark.SAVE and not inner:
-                self._save(value, self._run._storage(value))
+                self._save(value, self._run.storage(value))
             elif kind == Mark.ENTER and value in self._run.calls:
                 call = graph.calls[value]
                 for place, storage in enumerate(call.inputs):
@@ -374,7 +374,7 @@ class _Again:
             elif kind == Mark.LEAVE and inner and inner[-1] == value:
                 inner.pop()
             elif kind in (Mark.UNPACK, Mark.BACKWARD):
-                raise self._run._refused(self._frame, "a backward pass runs in it")
+                raise self._run.refused(self._frame, "a backward pass runs in it")
             if self._count == last:
                 return
 
@@ -399,14 +399,13 @@ class _Again:
     def _take_kept(self, name: str, kept: dict[int, int]) -> None:
         """The policy saved the outputs of an operator: they take the place of what it would allocate."""
         self._reused = {}
-        made = set(self._run.graph.made)
         for storage, copy in kept.items():
-            if storage in made and storage not in self._now and storage not in self._outside and self._is_made_here(storage):
+            if storage not in self._now and storage not in self._outside and self._is_made_here(storage):
                 self._reused[storage] = copy
             elif self._now.get(storage, self._outside.get(storage, storage)) == copy:
                 self._until_end.append(copy)
             else:
-                raise self._run._refused(
+                raise self._run.refused(
                     self._frame, f"the policy saves {name}, a view of what is computed again: save what makes its storage too"
                 )
 
@@ -414,21 +413,25 @@ class _Again:
         place = self._run.graph.made.get(storage, -1)
         return self._frame.start < place < self._frame.stop
 
+    def _cast_again(self, operator: int) -> None:
+        """Autocast had kept a cast; when the call runs again, what was kept is gone, and the cast is made anew."""
+        run = self._run
+        for storage in run.graph.operators[operator].writes:
+            if storage not in self._now:
+                if storage not in run.gone:
+                    raise run.refused(self._frame, "its backward pass runs under autocast, whose casts are kept there")
+                run.account.ran(operator, again=True)
+                self._now[storage] = run.account.copy(storage)
+
     def _read_outside(self, storage: int, name: str) -> None:
         run = self._run
-        cast = run.graph.casts.get(storage)
-        if cast is not None and self._is_made_here(storage) is False:
-            if storage not in run._gone:
-                raise run._refused(self._frame, "its backward pass runs under autocast, whose casts are kept there")
-            run.account.ran(cast, again=True)
-            self._now[storage] = run.account.copy(storage)
-        elif storage in run.graph.made and not run.account.is_live(storage):
-            raise run._refused(self._frame, f"{name} in it reads a tensor that is none of its inputs and is gone by then")
+        if storage in run.graph.made and not run.account.is_live(storage):
+            raise run.refused(self._frame, f"{name} in it reads a tensor that is none of its inputs and is gone by then")
 
     def _change_outside(self, storage: int, name: str) -> None:
         run = self._run
         if storage in run.graph.made:
-            raise run._refused(
+            raise run.refused(
                 self._frame, f"{name} in it changes a tensor of the step that it did not make: computed again, it would do so twice"
             )
         module = run.graph.calls[self._frame.call].module
@@ -453,9 +456,9 @@ class _Again:
         copy = None if storage is None else self._now.get(storage, self._outside.get(storage, storage))
         if copy is not None:
             if not account.is_live(copy):
-                raise self._run._refused(self._frame, "it saves a tensor that is none of its inputs and is gone by then")
+                raise self._run.refused(self._frame, "it saves a tensor that is none of its inputs and is gone by then")
             account.hold(copy)
-        if key in self._run._released:
+        if key in self._run.released:
             if copy is not None:
                 self._until_end.append(copy)
         else:

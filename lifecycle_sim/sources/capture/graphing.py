@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from lifecycle_sim.events import Category
 from lifecycle_sim.program.step_graph import NO_CALL, Call, Hold, Mark, StepGraph, StepOperator
+from lifecycle_sim.sources.capture.autocast import Casts
 from lifecycle_sim.sources.capture.identity import NOTHING, Identities
 from lifecycle_sim.sources.capture.ledger import Ledger, Where
 from lifecycle_sim.sources.capture.terms import PRODUCTS
@@ -87,13 +88,24 @@ class GraphRecorder:
         self._recomputed: set[str] = set()
         self._unsound: str | None = None
         self._starts: list[tuple[int, int, int, int, int]] = []
-        self._at = 0
+        self._casts: Casts | None = None
+        self._cast_by: dict[int, int] = {}
         ledger.marks = self.mark
 
     def mark(self, kind: int, value: int) -> None:
         """Add a mark."""
         self._kinds.append(kind)
         self._values.append(value)
+
+    def follow(self, casts: Casts) -> None:
+        """Take note of what autocast keeps in *casts*, and of when it gives it again."""
+        self._casts = casts
+        casts.told = self._cast_again
+
+    def _cast_again(self, cast: Any) -> None:
+        number = self._identities.known(cast)
+        if number in self._cast_by:
+            self.mark(Mark.CAST, self._cast_by[number])
 
     # ── steps ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -113,7 +125,7 @@ class GraphRecorder:
 
     def _graph(self, name: str, span: tuple[int, int], first: tuple[int, ...], last: tuple[int, ...], sizes: dict[int, int]) -> StepGraph:
         base = {
-            Mark.OPERATOR: first[1],
+            **dict.fromkeys((Mark.OPERATOR, Mark.CAST), first[1]),
             **dict.fromkeys((Mark.SAVE, Mark.UNPACK, Mark.APPLIED, Mark.RELEASE), first[2]),
             **dict.fromkeys((Mark.ENTER, Mark.LEAVE), first[3]),
             Mark.BACKWARD: first[4],
@@ -169,6 +181,9 @@ class GraphRecorder:
         view = not changed and bool(written) and set(written) <= set(reads)
         moved = 0 if view else sum(tensor.numel() * tensor.element_size() for tensor in (*taken, *leaves))
         place = self._where()
+        kept = func is CAST and self._casts is not None and self._casts.keeping
+        if kept:
+            self._cast_by.update(dict.fromkeys(written, len(self._operators)))
         self._kinds.insert(at, Mark.OPERATOR)
         self._values.insert(at, len(self._operators))
         self._operators.append(
@@ -183,19 +198,10 @@ class GraphRecorder:
                 written,
                 changed,
                 facts.random,
-                func is CAST and self._is_cached(reads),
+                kept,
                 func in PRODUCTS,
                 upper,
             )
-        )
-
-    def _is_cached(self, reads: tuple[int, ...]) -> bool:
-        storages = self._ledger.storages
-        return (
-            torch.is_autocast_cache_enabled()
-            and torch.is_autocast_enabled("cpu")
-            and len(reads) == 1
-            and storages[reads[0]].category is Category.PARAMETER
         )
 
     # ── modules ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -276,6 +282,8 @@ class GraphRecorder:
         """Stop: what autograd lets go from now on is not recorded."""
         self._released.clear()
         self._ledger.marks = None
+        if self._casts is not None:
+            self._casts.told = None
 
 
 def _distinct(numbers: Iterable[int]) -> tuple[int, ...]:

@@ -56,6 +56,8 @@ def perform(plan: Plan) -> Capture:
         cuda.scalars_on_host,
         graph=plan.operators and plan.make_optimizer is not None,
     )
+    if tracker.graph is not None:
+        tracker.graph.follow(cuda.casts)
     with mode, cuda.installed(), moves_left_out(), _collected_between_steps() as collect, tracker:
         _run(plan, model, tracker, collect)
     return _capture(plan, model, tracker, cuda, answers, time.perf_counter() - began)
