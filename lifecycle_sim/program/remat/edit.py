@@ -64,7 +64,7 @@ class Edit:
         level = high = 0
         name, found = "start", []
         operators = self.graph.operators
-        for happens, value, _ in self.events:
+        for happens, value, _, _ in self.events:
             if happens is Happens.ALLOC:
                 level += self.size(value)
                 high = max(high, level)
@@ -298,11 +298,13 @@ class _Run:
                 outside[storage] = copy
             self._must_be_unchanged(frame, storage)
         frame.again[self._pass] = {}
+        account.again = True
         state = account.copy(NO_STORAGE, self.rng_state) if self.rng_state else None
         _Again(self, frame, outside, frame.again[self._pass]).go()
         account.drop(state)
         for copy in borrowed:
             account.drop(copy)
+        account.again = False
 
     def _must_be_unchanged(self, frame: Frame, storage: int) -> None:
         for position in self.graph.changes.get(storage, ()):
@@ -392,7 +394,7 @@ class _Again:
         for storage in row.mutates:
             if storage not in self._now:
                 self._change_outside(storage, row.name)
-        account.ran(number, again=True)
+        account.ran(number)
         if row.product:
             self._workspace, self._writes = run.graph.workspace_in_backward, row.writes
 
@@ -420,7 +422,7 @@ class _Again:
             if storage not in self._now:
                 if storage not in run.gone:
                     raise run.refused(self._frame, "its backward pass runs under autocast, whose casts are kept there")
-                run.account.ran(operator, again=True)
+                run.account.ran(operator)
                 self._now[storage] = run.account.copy(storage)
 
     def _read_outside(self, storage: int, name: str) -> None:

@@ -29,11 +29,13 @@ class Event(NamedTuple):
         happens: what it is.
         value: number of an operator or storage; storages from ``Edit.first_new`` on are new.
         mark: the mark of the step as it was at which it happens.
+        again: whether it happens while a call runs again.
     """
 
     happens: Happens
     value: int
     mark: int
+    again: bool = False
 
 
 class Account:
@@ -50,6 +52,7 @@ class Account:
         copies: for each copy the storage that it is one of.
         sizes: bytes of each copy.
         at: the mark at which things happen now.
+        again: whether a call runs again now.
     """
 
     def __init__(self, graph: StepGraph, first_new: int) -> None:
@@ -57,6 +60,7 @@ class Account:
         self.copies: list[int] = []
         self.sizes: list[int] = []
         self.at = 0
+        self.again = False
         self._first = first_new
         self._sizes = graph.sizes
         self._holders: dict[int, int] = {}
@@ -69,7 +73,7 @@ class Account:
     def alloc(self, storage: int) -> int:
         """Allocate *storage*, held once."""
         self._holders[storage] = 1
-        self.events.append(Event(Happens.ALLOC, storage, self.at))
+        self.events.append(Event(Happens.ALLOC, storage, self.at, self.again))
         return storage
 
     def copy(self, storage: int, size: int | None = None) -> int:
@@ -93,8 +97,8 @@ class Account:
         holders = self._holders[storage] = self._holders[storage] - 1
         if not holders:
             del self._holders[storage]
-            self.events.append(Event(Happens.FREE, storage, self.at))
+            self.events.append(Event(Happens.FREE, storage, self.at, self.again))
 
-    def ran(self, operator: int, again: bool = False) -> None:
+    def ran(self, operator: int) -> None:
         """The *operator* runs, for the first time or again."""
-        self.events.append(Event(Happens.AGAIN if again else Happens.OPERATOR, operator, self.at))
+        self.events.append(Event(Happens.AGAIN if self.again else Happens.OPERATOR, operator, self.at, self.again))
