@@ -30,7 +30,7 @@ from lifecycle_sim.units import format_exact
 
 CPU_RNG_STATE = 5056
 """Bytes of the state of the CPU's random number generator, a Mersenne Twister: ``torch.get_rng_state().nbytes``."""
-HOLDERS = 8
+HOLDERS = 5
 SLICES = 100
 REENTRANT = (
     "reentrant checkpointing (use_reentrant=True) runs the whole call again, keeps its output, and re-enters autograd: its schedule is "
