@@ -175,6 +175,18 @@ class InPlace(nn.Module):
         return F.mse_loss(z.sin() + y, target)
 
 
+class SelfAttention(nn.Module):
+    """torch's own attention, which asks whether its three inputs are one object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.attention = nn.Linear(24, 24), nn.MultiheadAttention(24, 4, batch_first=True)
+
+    def forward(self, x: Any, target: Any) -> Any:
+        y = self.linear(x)
+        return F.mse_loss(self.attention(y, y, y, need_weights=False)[0], target)
+
+
 class Twice(torch.autograd.Function):
     """Asks twice for what it saved."""
 
@@ -253,6 +265,17 @@ def retained_step(model: Any, batch: Any) -> None:
     loss = model(*batch)
     loss.backward(retain_graph=True)
     (loss * 2).backward()
+
+
+def backward_under_autocast_step(model: Any, batch: Any) -> None:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        model(*batch).backward()
+
+
+def second_order_step(model: Any, batch: Any) -> None:
+    loss = model(*batch)
+    gradients = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+    (loss + sum(gradient.pow(2).sum() for gradient in gradients)).backward()
 
 
 @contextmanager
