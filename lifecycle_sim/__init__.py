@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.sources.detect import read_trace
     from lifecycle_sim.study.budget import StateBudget, state_budget
     from lifecycle_sim.study.prediction import Prediction, predict
+    from lifecycle_sim.study.recompute import Recompute, what_if
     from lifecycle_sim.study.sweep import sweep_allocator
     from lifecycle_sim.study.what_if import WhatIf, what_if_allocator
     from lifecycle_sim.study.why import Why, why_out_of_memory
@@ -71,6 +72,7 @@ __all__ = [
     "Peak",
     "Prediction",
     "Program",
+    "Recompute",
     "Recording",
     "ScenarioError",
     "SnapshotError",
@@ -106,6 +108,7 @@ __all__ = [
     "summarise",
     "sweep_allocator",
     "verdict",
+    "what_if",
     "what_if_allocator",
     "why_out_of_memory",
     "write",
@@ -130,6 +133,7 @@ _HOMES = {
     "sources.detect": "read_trace",
     "study.budget": "StateBudget state_budget",
     "study.prediction": "Prediction predict",
+    "study.recompute": "Recompute what_if",
     "study.sweep": "sweep_allocator",
     "study.what_if": "WhatIf what_if_allocator",
     "study.why": "Why why_out_of_memory",
