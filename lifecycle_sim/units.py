@@ -65,18 +65,24 @@ def _parse(text: str, units: dict[str, int], what: str, least: str, mend: str, r
 _COUNT = re.compile(r"\s*([+-]?[0-9](?:[0-9_,]*[0-9])?(?:\.[0-9]+)?)(?:[eE]\+?([0-9]{1,3}))?\s*")
 
 
+MOST_COUNTED = 10**36
+"""No count of anything is larger."""
+
+
 def parse_count(text: str) -> int:
     """Return the whole number that *text*, such as ``"7_000_000"``, ``"1e9"`` or ``"1.5e9"``, stands for, exactly.
 
     Raises:
-        UnitError: no number, a suffix (``7B`` may be a count or bytes), or no whole number.
+        UnitError: no number, a suffix (``7B`` may be a count or bytes), no whole number, or one beyond 10^36.
     """
-    match = _COUNT.fullmatch(text)
+    match = _COUNT.fullmatch(text) if len(text) <= 60 else None
     if match is None:
         raise UnitError(f"{text!r} is not a count: write for example '7_000_000_000' or '7e9'")
     value = Fraction(match[1].replace("_", "").replace(",", "")) * 10 ** int(match[2] or 0)
     if value.denominator != 1:
         raise UnitError(f"{text!r} is not a whole number: {floor(value):,} is it rounded down")
+    if abs(value) > MOST_COUNTED:
+        raise UnitError(f"{text!r} is beyond 10^36, which no count is")
     return int(value)
 
 

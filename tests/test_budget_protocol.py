@@ -110,6 +110,10 @@ def test_too_few_runs_are_refused_or_cannot_be_checked():
         fit_law(runs[:5])
     with pytest.raises(ls.InputError, match="1 different parameters among 7 runs"):
         fit_law([Run(10**8, 10**9 * factor, 3.0) for factor in range(1, 8)])
+    with pytest.raises(ls.InputError, match="in nats a token"):
+        fit_law([Run(1, 1, 1e-300)])
+    with pytest.raises(ls.InputError, match="10,000 at most"):
+        fit_law(runs, draws=10**6)
     with pytest.raises(ls.InputError, match="loss of run 1 is 0"):
         fit_law([Run(1, 1, 0.0)])
     few = fit_law([*runs[:3], *runs[5:8]], draws=DRAWS)
@@ -219,6 +223,8 @@ def test_files_that_cannot_be_read_are_refused_in_words(tmp_path):
         ("N,loss\n1,2\n", "no column D"),
         ("N,D,loss\n1,2,x\n1.5,3,4\n-1,3,4\n7B,1,1\n1,1\n", "run 1"),
         ("N,D,loss\n1e8,1e9,nan\n", "above 0"),
+        ("N,D,loss\n1,1," + "1" * 200_000 + "\n", "is no CSV file"),
+        ("N" * 200_000 + ",D,loss\n", "is no CSV file"),
     ],
 )
 def test_runs_that_cannot_be_read_are_told_one_by_one(tmp_path, csv, says):
@@ -272,7 +278,7 @@ def test_the_experiment_stays_small_and_whole():
         ({"rates": (3,)}, "does not divide 640"),
         ({"rates": (0,)}, "rate is 0"),
         ({"samples": 15}, "whole batches"),
-        ({"seeds": ()}, "one seed at least"),
+        ({"seeds": ()}, "from one to 100"),
     ]:
         with pytest.raises(ls.InputError, match=says):
             repetition_experiment(**options)

@@ -17,6 +17,7 @@ from lifecycle_sim.cli.progress import progress
 from lifecycle_sim.errors import UnitError
 from lifecycle_sim.output.summary_budget import PARTS, budget_document
 from lifecycle_sim.output.summary_budget import only as chosen
+from lifecycle_sim.study.budget.documents import LEAST_NUMBER, LONGEST, MOST_NUMBER
 from lifecycle_sim.study.budget.numbers import plan_of, read_numbers
 from lifecycle_sim.study.budget.report import BudgetReport, WeightFile
 from lifecycle_sim.study.budget.speed import PEAKS
@@ -44,13 +45,15 @@ def _count(_ctx: click.Context, param: click.Parameter, given: str | None) -> in
 
 
 def _rate(_ctx: click.Context, param: click.Parameter, given: str | None) -> Fraction | None:
+    if given is None:
+        return None
     try:
-        value = None if given is None else Fraction(given)
-    except (ValueError, ZeroDivisionError):
+        size = float(given)
+    except ValueError:
         raise click.BadParameter(f"{given!r} is no number", param=param) from None
-    if value is not None and value <= 0:
-        raise click.BadParameter(f"{given!r}: give a number above 0", param=param)
-    return value
+    if not LEAST_NUMBER <= size <= MOST_NUMBER or len(given) > LONGEST:
+        raise click.BadParameter(f"{given!r}: give a number above 0, from {LEAST_NUMBER:g} to {MOST_NUMBER:g}", param=param)
+    return Fraction(given.strip())
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:

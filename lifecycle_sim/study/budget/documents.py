@@ -10,10 +10,13 @@ from typing import Any
 from lifecycle_sim.errors import InputError, ScenarioError
 from lifecycle_sim.program.places import Lines, Place
 from lifecycle_sim.program.schema import Key, Reader
-from lifecycle_sim.units import parse_bytes, parse_count, parse_duration
+from lifecycle_sim.units import MOST_COUNTED, parse_bytes, parse_count, parse_duration
 
 LARGEST = 1 << 20
 """The most bytes that such a file may have."""
+LEAST_NUMBER, MOST_NUMBER = 1e-9, 1e30
+LONGEST = 60
+"""Characters of a size or a duration."""
 EXACT = 2**53
 """Below this a whole number written as a float, such as 5e7, is exact."""
 
@@ -94,6 +97,11 @@ def _expect(value: Any, types: type | tuple[type, ...], what: str) -> None:
         raise ScenarioError(f"{value!r} is not {what}")
 
 
+def _not_long(value: str) -> None:
+    if len(value) > LONGEST:
+        raise ScenarioError(f"has {len(value):,} characters: write a number and its unit")
+
+
 def _text_of(value: Any) -> str:
     _expect(value, str, "a text in quotes")
     if not value.strip():
@@ -107,8 +115,8 @@ def _count_of(least: int) -> Callable[[Any], int]:
         if isinstance(value, float) and not (value.is_integer() and abs(value) < EXACT):
             raise ScenarioError(f"{value!r} is not exact as a number: write it in quotes, such as '1.5e20', or in full")
         found = parse_count(value) if isinstance(value, str) else int(value)
-        if found < least:
-            raise ScenarioError(f"{found:,} is too few: give {least:,} or more")
+        if not least <= found <= MOST_COUNTED:
+            raise ScenarioError(f"{found:,} is too few: give {least:,} or more" if found < least else "is beyond 10^36, which no count is")
         return found
 
     return read
@@ -116,8 +124,10 @@ def _count_of(least: int) -> Callable[[Any], int]:
 
 def _number_of(value: Any) -> float:
     _expect(value, (int, float), "a number")
-    if not 0 < value < float("inf"):
+    if not value > 0:
         raise ScenarioError(f"{value!r}: give a number above 0")
+    if not LEAST_NUMBER <= value <= MOST_NUMBER:
+        raise ScenarioError(f"{value!r}: give a number from {LEAST_NUMBER:g} to {MOST_NUMBER:g}")
     return float(value)
 
 
@@ -138,6 +148,7 @@ def _size_of(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         raise ScenarioError(f"{value} has no unit: write for example '{value} B' or '{value} MiB'")
     _expect(value, str, "a size in quotes, such as '4 MiB'")
+    _not_long(value)
     found = parse_bytes(value, round_down=True)
     if found < 0:
         raise ScenarioError(f"{value!r} is negative")
@@ -146,6 +157,7 @@ def _size_of(value: Any) -> int:
 
 def _duration_of(value: Any) -> int:
     _expect(value, str, "a duration in quotes, such as '1.5 ms'")
+    _not_long(value)
     found = parse_duration(value)
     if found < 0:
         raise ScenarioError(f"{value!r} is negative")

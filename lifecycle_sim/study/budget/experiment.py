@@ -21,6 +21,7 @@ from lifecycle_sim.study.budget.widths import count
 Floats = NDArray[np.float64]
 
 MOST_SAMPLES = 1_000
+MOST_SEEDS = 100
 INPUTS, HIDDEN, BATCH = 16, 32, 10
 RATE, NOISE = 0.05, 0.1
 
@@ -135,8 +136,8 @@ def repetition_experiment(
     for rate in rates:
         if samples % count("rate", rate, 1) or rate > samples:
             raise InputError(f"rate {rate:,} does not divide {samples:,} samples evenly")
-    if not seeds or not rates:
-        raise InputError("give one rate and one seed at least")
+    if not 0 < len(seeds) <= MOST_SEEDS or not 0 < len(rates) <= MOST_SEEDS:
+        raise InputError(f"{len(rates):,} rates and {len(seeds):,} seeds: give from one to {MOST_SEEDS} of each")
     return tuple(_at(rate, samples, held_out, seeds) for rate in rates)
 
 

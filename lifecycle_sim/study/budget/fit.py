@@ -33,6 +33,8 @@ LEVEL = 0.95
 CHECK_LEVEL = 1.0
 """The share of the draws that an interval of the intermediate-scale check covers: all, as several runs are held to it at once."""
 DRAWS = 200
+MOST_DRAWS = 10_000
+SMALLEST, LARGEST = 1e-6, 1e6
 SEED = 0
 
 _GRID = 13
@@ -171,7 +173,8 @@ def fit_law(runs: Iterable[Run], *, draws: int = DRAWS, seed: int = SEED) -> Fit
         InputError: there are too few runs, or too few sizes, to determine the law.
     """
     chosen = _checked(runs)
-    count("draws", draws, 20)
+    if count("draws", draws, 20) > MOST_DRAWS:
+        raise InputError(f"{draws:,} draws: {MOST_DRAWS:,} at most")
     law, drawn, residuals = _fitted(chosen, draws, seed)
     values = {name: [getattr(each, key) for each in drawn] for name, key in _CONSTANTS.items()}
     edges = (100 * (1 - LEVEL) / 2, 100 * (1 + LEVEL) / 2)
@@ -188,7 +191,10 @@ def _checked(runs: Iterable[Run]) -> tuple[Run, ...]:
     for number, run in enumerate(chosen, start=1):
         count(f"parameters of run {number}", run.parameters, 1)
         count(f"tokens of run {number}", run.tokens, 1)
-        positive(f"loss of run {number}", run.loss)
+        if not SMALLEST <= positive(f"loss of run {number}", run.loss) <= LARGEST:
+            raise InputError(
+                f"loss of run {number} is {run.loss:g}: give it in nats a token, or in another unit between {SMALLEST:g} and {LARGEST:g}"
+            )
     problems = _too_few(chosen)
     if problems:
         raise InputError(problems)
@@ -276,19 +282,25 @@ def _around(value: float, low: float, high: float) -> tuple[float, float]:
 
 def _linear(columns: Floats) -> tuple[Floats, Floats]:
     """For each design of *columns*, shape (designs, runs, 3), the least squares to ones with no constant below 0: costs and constants."""
-    products = np.einsum("gni,gnj->gij", columns, columns)
+    products = np.matmul(columns.transpose(0, 2, 1), columns)
     sums = columns.sum(axis=1)
-    runs = columns.shape[1]
     costs = np.full(len(columns), np.inf)
     constants = np.zeros((len(columns), 3))
-    for size in (3, 2, 1):
+    left = np.arange(len(columns))
+    for size in (3, 2, 1):  # where all three are 0 or more, that is the least; elsewhere one or two of them are 0
         for chosen in combinations(range(3), size):
-            part = products[:, chosen][:, :, chosen]
+            part = products[left][:, chosen][:, :, chosen]
             ridge = 1e-13 * np.trace(part, axis1=1, axis2=2)[:, None, None] * np.eye(size)
-            found = np.linalg.solve(part + ridge, sums[:, chosen][:, :, None])[:, :, 0]
-            cost = runs - np.einsum("gi,gi->g", found, sums[:, chosen])
-            better = (found >= 0).all(axis=1) & (cost < costs)
-            costs[better] = cost[better]
-            constants[better] = 0.0
-            constants[np.ix_(better, chosen)] = found[better]
+            wanted = sums[left][:, chosen]
+            found = np.linalg.solve(part + ridge, wanted[:, :, None])[:, :, 0]
+            cost = columns.shape[1] - (found * wanted).sum(axis=1)
+            better = (found >= 0).all(axis=1) & (cost < costs[left])
+            where = left[better]
+            costs[where] = cost[better]
+            constants[where] = 0.0
+            constants[np.ix_(where, chosen)] = found[better]
+        if size == 3:
+            left = np.flatnonzero(np.isinf(costs))
+        if not len(left):
+            break
     return costs, constants

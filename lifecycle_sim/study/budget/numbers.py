@@ -242,7 +242,7 @@ class _Plan:
     def adapters(self) -> int:
         """Parameters of low-rank adapters."""
         rows = self.found.get("adapter", [])
-        return sum(lora_parameters([(row["rows"], row["columns"])] * row["matrices"], row["rank"]) for row in rows)
+        return sum(row["matrices"] * lora_parameters([(row["rows"], row["columns"])], row["rank"]) for row in rows)
 
     def frozen(self) -> Type | Quantised | None:
         """The type of frozen weights, or how they are quantised."""

@@ -10,6 +10,7 @@ import csv
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from lifecycle_sim.units import parse_count
 LEAST_PAIRS = 3
 WIDEST = 0.5
 """A tolerance above this makes budgets equal that are not."""
-MOST_RUNS = 10_000
+MOST_RUNS = 1_000
 
 _TABLES: Mapping[str, Mapping[str, Key]] = {
     "budget": {"work": required(POSITIVE), "tolerance": required(NUMBER), "definition": words(*DEFINITIONS)},
@@ -220,13 +221,20 @@ def read_runs(path: str) -> tuple[Run, ...]:
     name = Path(path).name
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     reader = csv.DictReader(io.StringIO("\n".join(lines)), skipinitialspace=True)
-    columns = {column.strip().lower(): column for column in reader.fieldnames or []}
+    try:
+        columns = {column.strip().lower(): column for column in reader.fieldnames or []}
+    except csv.Error as error:
+        raise InputError(f"{name} is no CSV file: {error}") from None
     names = {key: columns.get(key) for key in ("n", "d", "loss")}
     missing = [key.upper() if len(key) == 1 else key for key, column in names.items() if column is None]
     if missing:
         raise InputError(f"{name}: no column {', '.join(missing)}: the first line names the columns N, D and loss")
     runs, problems = [], []
-    for number, row in enumerate(reader, start=1):
+    try:
+        rows = list(islice(reader, MOST_RUNS + 1))
+    except csv.Error as error:
+        raise InputError(f"{name} is no CSV file: {error}") from None
+    for number, row in enumerate(rows, start=1):
         if number > MOST_RUNS:
             raise InputError(f"{name}: more than {MOST_RUNS:,} runs")
         try:
