@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import lifecycle_sim as ls
 from lifecycle_sim.cli import main
 from lifecycle_sim.study.budget import LAWS, Law, Run, fit_law, repetition_experiment
-from lifecycle_sim.study.budget.fit import REACH
+from lifecycle_sim.study.budget.fit import REACH, _linear
 from lifecycle_sim.study.budget.protocol import read_protocol, read_runs
 from tests.conftest import ROOT
 
@@ -68,6 +70,30 @@ def test_the_fit_is_the_least_sum_of_squares_that_a_plain_search_finds():
         else:
             step /= 2
     assert cost(best) > cost(found) * (1 - 1e-3)
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 10**6), st.integers(3, 8))
+def test_no_constant_falls_below_zero_and_no_others_do_better(seed, runs):
+    """Against coordinate descent, which knows no subsets: each constant in turn goes to its own least, or to 0."""
+    generator = np.random.default_rng(seed)
+    columns = generator.uniform(0.1, 1, (1, runs, 3)) * generator.choice([0.2, 1, 3], 3)
+    costs, constants = _linear(columns)
+    assert (constants >= 0).all()
+    assert float(((columns[0] @ constants[0] - 1) ** 2).sum()) == pytest.approx(float(costs[0]), abs=1e-9)
+    found = np.zeros(3)
+    for _ in range(3000):
+        for place in range(3):
+            left = 1 - columns[0] @ found + columns[0][:, place] * found[place]
+            found[place] = max(0.0, columns[0][:, place] @ left / (columns[0][:, place] @ columns[0][:, place]))
+    assert float(costs[0]) <= float(((columns[0] @ found - 1) ** 2).sum()) + 1e-6
+
+
+def test_a_loss_that_rises_with_size_leaves_its_term_out():
+    runs = [Run(run.parameters, run.tokens, 2 + run.parameters / 1e9 + 400 / run.tokens**0.3) for run in runs_of(LAWS["chinchilla"])]
+    fit = fit_law(runs, draws=DRAWS)
+    assert fit.law.a == 0
+    assert min(fit.law.e, fit.law.b) >= 0
 
 
 def test_intervals_hold_the_truth_and_the_same_seed_gives_the_same():
