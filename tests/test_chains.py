@@ -6,6 +6,7 @@ import csv
 import heapq
 import itertools
 import json
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -15,12 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lifecycle_sim.errors import InputError
+from lifecycle_sim.program import load_scenario
+from lifecycle_sim.program import run as run_program
 from lifecycle_sim.program.remat.chains import Chain, ChainStep, Run, best_chain_time, plan_chain, play_chain
 from lifecycle_sim.program.remat.chen import least_peak_segments, square_root_segments
 from lifecycle_sim.program.remat.knapsack import knapsack
 from lifecycle_sim.program.remat.moves import Act, Move, Store, play
 from lifecycle_sim.program.remat.revolve import binomial_schedule, fewest_advances, fewest_mixed_forwards, repetitions
 from lifecycle_sim.program.remat.two_level import two_level_plan
+from lifecycle_sim.replay import replay_device
+from tests.chain_runs import LayerRun, keep_all_runs, peak_of, revolve_runs, segment_runs
+from tests.conftest import ROOT
 
 
 def fewest_mixed_slowly(steps: int, slots: int) -> int | None:
@@ -293,3 +299,20 @@ def test_numbers_that_are_none_are_refused() -> None:
 def test_impossible_schedules_are_refused(schedule: list[Move]) -> None:
     with pytest.raises(InputError):
         play(2, schedule)
+
+
+SIZES = {"x": 16 * 2**20, "data": 64 * 2**20, "grad": 16 * 2**20}
+
+
+@pytest.mark.parametrize(
+    ("name", "runs", "forwards", "expected"), [("chain_segments", segment_runs(9), 18, 256), ("chain_revolve", revolve_runs(9, 3), 22, 144)]
+)
+def test_the_chain_scenarios_are_what_the_planners_say(name: str, runs: Iterator[LayerRun], forwards: int, expected: int) -> None:
+    program = load_scenario(ROOT / "scenarios" / f"{name}.toml")
+    planned = list(runs)
+    assert [(each.reads, each.writes, each.frees) for each in program.operators] == [(run.reads, run.writes, run.frees) for run in planned]
+    assert sum(run.what in ("forward", "keep") for run in planned) == forwards
+    trace = run_program(program)
+    assert replay_device(trace).peak.size == peak_of(planned, SIZES) == expected * 2**20
+    assert trace.settings["makespan"] == (forwards + 2 * 9) * 10**6
+    assert peak_of(list(keep_all_runs(9)), SIZES) == 608 * 2**20
