@@ -6,15 +6,24 @@ is said, with the gap that is left.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
 
 from lifecycle_sim.display import Shown
 from lifecycle_sim.errors import InputError
+from lifecycle_sim.events import Kind, Trace
+from lifecycle_sim.program.remat import chosen_regions
 from lifecycle_sim.program.remat.plans import Frontier, Plan, PlanAnswer
 from lifecycle_sim.program.remat.problem import RegionProblem
 from lifecycle_sim.program.remat.search import SECONDS, frontier_of_regions, plan_regions
+from lifecycle_sim.program.remat.step_problem import Price, flops_of, problem_of_step
 from lifecycle_sim.program.remat.strategies import Strategy, compare_strategies, usual_strategies
+from lifecycle_sim.program.step_graph import graphs_of
+from lifecycle_sim.study.recompute import CPU_RNG_STATE, Captured
+from lifecycle_sim.study.roofline import Rates, rates_of, time_of
 from lifecycle_sim.units import format_exact, parse_bytes
 
 
@@ -130,20 +139,85 @@ class RegionFrontier(Shown):
         ]
 
 
-def plan(problem: RegionProblem, budget: int | str, *, solver: str = "auto", seconds: float = SECONDS) -> RegionPlan:
-    """Return which regions to recompute, at least cost, so that the peak is at most *budget*; of equal costs the lower peak.
+def region_problem(
+    captured: Captured | Trace,
+    modules: str | Iterable[str] | None = None,
+    *,
+    objective: str = "flops",
+    early_stop: bool = True,
+    preserve_rng: bool = True,
+    rates: Rates | None = None,
+) -> RegionProblem:
+    """Return the region problem of the last step of a capture: its modules, its rows, and the exact edit.
 
     Args:
-        problem: the regions, the rows, and the simulator that has the last word.
+        captured: a capture of training steps without checkpointing, or its trace.
+        modules: paths or patterns of the modules to choose from; by default blocks and the larger parts directly in them.
+        objective: what a plan costs: ``"flops"`` of the operators that run again, or their ``"time"`` in nanoseconds, by the card's
+            roofline: a lower bound, which ranks plans and tells no date.
+        early_stop: whether recomputation stops at the last tensor needed, as is torch's default.
+        preserve_rng: whether each call keeps the state of the random number generators.
+        rates: what the card does at most, in place of what is known of the card of the capture.
+
+    Raises:
+        InputError: the capture holds no operators, nothing in it can be recomputed, or the objective is unknown.
+    """
+    trace = captured if isinstance(captured, Trace) else captured.trace
+    graph = graphs_of(trace)[-1]
+    recorded = trace.devices[0]
+    events = recorded.events
+    before = int(np.where(events.kind == Kind.ALLOC, events.size, -events.size)[: graph.start].sum())
+    chosen = None
+    if modules is not None:
+        calls = chosen_regions(graph, [modules] if isinstance(modules, str) else modules)
+        chosen = {graph.calls[number].module for number in calls}
+    if objective not in ("flops", "time"):
+        raise InputError(f"there is no objective {objective!r}: give 'flops' or 'time'")
+    price: Price = flops_of if objective == "flops" else _nanoseconds(trace, rates)
+    unit = "FLOP" if objective == "flops" else "ns"
+    rng_state = CPU_RNG_STATE if preserve_rng and recorded.device == "cpu" else 0
+    return problem_of_step(graph, chosen, before=before, price=price, unit=unit, early_stop=early_stop, rng_state=rng_state).problem
+
+
+def _nanoseconds(trace: Trace, rates: Rates | None) -> Price:
+    header = trace.settings.get("capture", {})
+    card = rates if rates is not None else rates_of(str(header.get("device", {}).get("name")))
+    return lambda operators: ceil((time_of(operators, card, None) or 0.0) * 10**9)
+
+
+Asked = RegionProblem | Captured | Trace
+
+
+def plan(
+    asked: Asked,
+    budget: int | str,
+    modules: str | Iterable[str] | None = None,
+    *,
+    objective: str = "flops",
+    early_stop: bool = True,
+    solver: str = "auto",
+    seconds: float = SECONDS,
+) -> RegionPlan:
+    """Return which regions to recompute, at least cost, so that the peak is at most *budget*; of equal costs the lower peak.
+
+    The peak of a capture is that of the requested bytes of its last step. What the allocator makes of a plan, ``ls.what_if`` tells.
+
+    Args:
+        asked: a capture of training steps without checkpointing, its trace, or a region problem made by hand.
         budget: bytes, or a size such as ``"8 GiB"``.
+        modules: of a capture: paths or patterns of the modules to choose from; by default blocks and the larger parts in them.
+        objective: of a capture: ``"flops"`` or ``"time"``, as in :func:`region_problem`.
+        early_stop: of a capture: whether recomputation stops at the last tensor needed.
         solver: ``"branch"``, ``"highs"`` (extra ``plan``), or ``"auto"``: branch and bound for up to 12 candidates.
         seconds: how long one search may take before its best plan is taken and its gap stated.
 
     Raises:
-        InputError: a budget that is none, or an unknown solver.
+        InputError: a budget that is none, an unknown solver, or what :func:`region_problem` raises.
         MissingExtraError: HiGHS is needed and not installed.
     """
-    answer: PlanAnswer = plan_regions(problem, _bytes(budget, "budget"), solver=solver, seconds=seconds)
+    limit = _bytes(budget, "budget")
+    problem = _problem(asked, modules, objective, early_stop)
+    answer: PlanAnswer = plan_regions(problem, limit, solver=solver, seconds=seconds)
     return RegionPlan(
         budget=answer.budget,
         fits=answer.plan is not None,
@@ -160,8 +234,11 @@ def plan(problem: RegionProblem, budget: int | str, *, solver: str = "auto", sec
 
 
 def frontier(
-    problem: RegionProblem,
+    asked: Asked,
+    modules: str | Iterable[str] | None = None,
     *,
+    objective: str = "flops",
+    early_stop: bool = True,
     strategies: Mapping[str, Sequence[str]] | None = None,
     solver: str = "auto",
     seconds: float = SECONDS,
@@ -170,16 +247,20 @@ def frontier(
     """Return every plan that is cheapest at its peak, and choices that people make held against them.
 
     Args:
-        problem: as in :func:`plan`.
+        asked: as in :func:`plan`.
+        modules: as in :func:`plan`.
+        objective: as in :func:`plan`.
+        early_stop: as in :func:`plan`.
         strategies: names of regions by the name of a choice, beside the usual ones (all blocks, every second, the first half, …).
         solver: as in :func:`plan`.
         seconds: how long one search may take; each point takes two or three.
         step: bytes between a peak and the next budget: 1, or with HiGHS 512, by default.
 
     Raises:
-        InputError: an unknown solver, a step below 1, or a strategy with an unknown region.
+        InputError: an unknown solver, a step below 1, a strategy with an unknown region, or what :func:`region_problem` raises.
         MissingExtraError: HiGHS is needed and not installed.
     """
+    problem = _problem(asked, modules, objective, early_stop)
     named = (*usual_strategies(problem), *((name, tuple(regions)) for name, regions in (strategies or {}).items()))
     problem.numbers([region for _, regions in named for region in regions])
     found: Frontier = frontier_of_regions(problem, solver=solver, seconds=seconds, step=step)
@@ -194,6 +275,14 @@ def frontier(
         unit=problem.unit,
         basis=problem.basis,
     )
+
+
+def _problem(asked: Asked, modules: str | Iterable[str] | None, objective: str, early_stop: bool) -> RegionProblem:
+    if not isinstance(asked, RegionProblem):
+        return region_problem(asked, modules, objective=objective, early_stop=early_stop)
+    if modules is not None:
+        raise InputError("a region problem has its candidates: modules can be chosen of a capture alone")
+    return asked
 
 
 def _bytes(size: int | str, what: str) -> int:

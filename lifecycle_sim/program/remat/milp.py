@@ -22,7 +22,7 @@ from lifecycle_sim.program.remat.symmetry import Ordered
 from lifecycle_sim.program.remat.table import RowTable
 
 BYTES = 1000
-"""Bytes to a unit of the program: tolerances are about 1e-6, so a thousand bytes keep them far below one."""
+"""Bytes to a unit of the program: rows may be missed by a millionth of it, far less than a byte."""
 
 Entries = dict[int, float]
 
@@ -140,7 +140,9 @@ class Milp:
                 objective[: self.count] = costs / scale
             left = None if deadline is None else max(deadline - time.monotonic(), 0.01)
             chosen, bound, proven = self._solve(rows, objective, None if budget is None else budget / BYTES, left)
-            floor = 0 if bound == -np.inf else max(round(bound * BYTES) if by_peak else _round_up(bound * scale) * self.unit, 0)
+            floor = 0
+            if np.isfinite(bound):
+                floor = max(int(bound * BYTES) if by_peak else ceil(bound * scale - 1e-3) * self.unit, 0)
             if chosen is None:
                 return Found(None, 0, 0, floor, proven, self.name)
             cost, (peak, _) = self.table.cost(chosen), self.table.peak(chosen)
@@ -179,7 +181,6 @@ class Milp:
         solver = _quiet(module)
         for option, value in (("output_flag", False), ("mip_rel_gap", 0.0), ("mip_abs_gap", 1e-9), ("threads", 1), ("random_seed", 0)):
             solver.setOptionValue(option, value)
-        solver.setOptionValue("mip_feasibility_tolerance", 1e-9)
         if seconds is not None:
             solver.setOptionValue("time_limit", float(seconds))
         solver.passModel(program)
@@ -199,7 +200,3 @@ class Milp:
 def _excluding(plan: frozenset[int], count: int) -> tuple[Entries, float]:
     """The row that every plan but this one meets."""
     return {index: 1.0 if index in plan else -1.0 for index in range(count)}, len(plan) - 1.0
-
-
-def _round_up(value: float) -> int:
-    return 0 if value == -np.inf else 2**62 if value == np.inf else ceil(value - 1e-3)

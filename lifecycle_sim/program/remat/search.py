@@ -119,6 +119,7 @@ class _Search:
             raise InputError(f"there is no solver {self.solver!r}: give one of {', '.join(SOLVERS)}")
         self.by_highs = self.solver == "highs" or (self.solver == "auto" and len(self.problem.candidates) > BRANCHED)
         self._load()
+        self.peak(frozenset())
 
     def _load(self) -> None:
         """Make the searches anew, after a row was added."""
@@ -146,7 +147,7 @@ class _Search:
     def cheapest(self, budget: int | None) -> tuple[Plan | None, bool]:
         """The cheapest plan within *budget* that the simulator confirms, and whether that is proven."""
         for _ in range(CORRECTIONS):
-            found = self._least_cost(budget)
+            found = self._against_known(self._least_cost(budget), budget)
             if found.plan is None:
                 return None, found.proven
             if budget is None or self.peak(found.plan) <= budget:
@@ -154,13 +155,24 @@ class _Search:
             self._correct(found.plan, budget)
         return None, False
 
+    def _against_known(self, found: Found, budget: int | None) -> Found:
+        """What was found, or a plan known from before that is cheaper: then the solver erred, and nothing is proven."""
+        known = [plan for plan, peak in self._peaks.items() if budget is None or peak <= budget]
+        best = min(known, key=lambda plan: (self.table.cost(plan), self._peaks[plan], sorted(plan)), default=None)
+        if best is None or (found.plan is not None and found.cost <= self.table.cost(best)):
+            return found
+        return Found(best, self.table.cost(best), self.table.peak(best)[0], 0, False, found.solver)
+
     def lowest(self) -> Plan | None:
         """The plan of least peak, as far as the rows tell."""
         if self.branch is not None:
             found = self.branch.least_peak(None, seconds=self.seconds)
         else:
             found = self.safe.least_peak(None, seconds=self.seconds)
-        return None if found.plan is None else self._plan(found, self.problem.cost(found.plan))
+        if found.plan is None and self._peaks:
+            best = min(self._peaks, key=lambda plan: (self._peaks[plan], self.table.cost(plan)))
+            found = Found(best, self.table.cost(best), self.table.peak(best)[0], 0, False, found.solver)
+        return None if found.plan is None else self._plan(found, self.table.cost(found.plan))
 
     def _plan(self, found: Found, bound: int | None = None) -> Plan:
         plan = found.plan or frozenset()
