@@ -270,6 +270,15 @@ def test_usual_strategies_beside_the_frontier() -> None:
         compare_strategies(problem, frontier, (("both", ("blocks.0", "blocks.0.part_a")),))
     with pytest.raises(InputError, match=r"no candidate 'blocks\.9'"):
         compare_strategies(problem, frontier, (("none such", ("blocks.9",)),))
+    nested = RegionProblem(
+        tuple(Candidate(name, 1) for name in ("h.0", "h.0.mlp", "h.1", "h.1.mlp")),
+        (Row(1),),
+        lambda plan: 1,
+        ((0, 1), (2, 3)),
+        (((0, 1), (2, 3)),),
+    )
+    assert dict(usual_strategies(nested))["all blocks"] == ("h.0", "h.1")
+    assert dict(usual_strategies(nested))["mlp in all blocks"] == ("h.0.mlp", "h.1.mlp")
     assert usual_strategies(RegionProblem((Candidate("a", 1),), (Row(1),), lambda plan: 1)) == (("none", ()), ("all", ("a",)))
 
 

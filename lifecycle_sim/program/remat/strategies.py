@@ -56,7 +56,7 @@ def _strategy(problem: RegionProblem, frontier: Frontier, name: str, chosen: tup
 def usual_strategies(problem: RegionProblem) -> tuple[Named, ...]:
     """Return what people usually choose: nothing, all blocks, every second, the first or the last half of them, one kind of part in all.
 
-    A block's whole is the candidate in conflict with all others of its block, or the only one. Without stacks: nothing, and all.
+    A block's whole is the candidate whose name all others of the block begin with, or the only one. Without stacks: nothing, and all.
     """
     found: dict[str, tuple[str, ...]] = {"none": ()}
     if not problem.stacks:
@@ -79,11 +79,10 @@ def usual_strategies(problem: RegionProblem) -> tuple[Named, ...]:
 def _columns(problem: RegionProblem) -> Iterator[tuple[str, list[int]]]:
     """The candidates that are alike, over all stacks; the name of a part is the last of its path, that of a whole block is empty."""
     columns: dict[str, list[int]] = {}
-    pairs = {frozenset(pair) for pair in problem.conflicts}
     for stack in problem.stacks:
         for block in stack:
-            for number in block:
-                whole = all(frozenset((number, other)) in pairs for other in block if other != number)
-                kind = "" if whole else problem.candidates[number].name.rpartition(".")[2]
-                columns.setdefault(kind, []).append(number)
+            names = [problem.candidates[number].name for number in block]
+            for number, name in zip(block, names, strict=True):
+                whole = all(other == name or other.startswith(f"{name}.") for other in names)
+                columns.setdefault("" if whole else name.rpartition(".")[2], []).append(number)
     yield from columns.items()
