@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
     from lifecycle_sim.study.prediction import Prediction, predict
+    from lifecycle_sim.study.recompute import Recompute, what_if
     from lifecycle_sim.study.sweep import sweep_allocator
     from lifecycle_sim.study.what_if import WhatIf, what_if_allocator
     from lifecycle_sim.study.why import Why, why_out_of_memory
@@ -69,6 +70,7 @@ __all__ = [
     "Peak",
     "Prediction",
     "Program",
+    "Recompute",
     "Recording",
     "ScenarioError",
     "SnapshotError",
@@ -101,6 +103,7 @@ __all__ = [
     "summarise",
     "sweep_allocator",
     "verdict",
+    "what_if",
     "what_if_allocator",
     "why_out_of_memory",
     "write",
@@ -124,6 +127,7 @@ _HOMES = {
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
     "study.prediction": "Prediction predict",
+    "study.recompute": "Recompute what_if",
     "study.sweep": "sweep_allocator",
     "study.what_if": "WhatIf what_if_allocator",
     "study.why": "Why why_out_of_memory",

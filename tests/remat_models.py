@@ -29,7 +29,13 @@ Step = Callable[[Any, Any], None]
 class Attention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float, fused: bool) -> None:
         super().__init__()
-        self.qkv, self.out, self.heads, self.dropout, self.fused = nn.Linear(width, 3 * width), nn.Linear(width, width), heads, dropout, fused
+        self.qkv, self.out, self.heads, self.dropout, self.fused = (
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+            heads,
+            dropout,
+            fused,
+        )
 
     def forward(self, x: Any) -> Any:
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
@@ -271,7 +277,11 @@ def graph_of(
     cuda = on_cuda.rules  # type: ignore[attr-defined]
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     tracker = Tracker(
-        Answers(0.5, 1.0), lambda ledger, where: KernelTerms(ledger, where, PROFILE, tuple(TERMS)), cuda.run, cuda.scalars_on_host, graph=True
+        Answers(0.5, 1.0),
+        lambda ledger, where: KernelTerms(ledger, where, PROFILE, tuple(TERMS)),
+        cuda.run,
+        cuda.scalars_on_host,
+        graph=True,
     )
     assert tracker.graph is not None
     tracker.graph.follow(cuda.casts)
@@ -283,7 +293,7 @@ def graph_of(
         with mode, tracker:
             modules = dict(model.named_modules())
             for name in checkpointed:
-                _checkpoint(modules[name], options)
+                checkpoint_forward(modules[name], options)
             tracker.watch_model(model)
             start = tracker.begin_step()
             given = batch()
@@ -300,7 +310,8 @@ def graph_of(
     return graph
 
 
-def _checkpoint(module: Any, options: dict[str, Any]) -> None:
+def checkpoint_forward(module: Any, options: dict[str, Any]) -> None:
+    """Let torch checkpoint the forward of *module*."""
     forward = module.forward
 
     def checkpointed(*args: Any, **kwargs: Any) -> Any:

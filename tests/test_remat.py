@@ -1,4 +1,4 @@
-"""The exact edit against torch's own checkpoint: the same operators in the same order, and for each the same high-water and level after it."""
+"""The exact edit against torch's own checkpoint: the same operators in order, and for each the same high-water and level after it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,9 @@ def test_batch_norm_and_relu_in_place(checkpointed: list[str]) -> None:
     must_be_equal(models.ResNet5, models.images, checkpointed)
 
 
-@pytest.mark.parametrize("checkpointed", [["blocks.0"], ["blocks.1", "blocks.2"], ["blocks.0", "blocks.1", "blocks.2"], ["blocks.2.linear"]])
+@pytest.mark.parametrize(
+    "checkpointed", [["blocks.0"], ["blocks.1", "blocks.2"], ["blocks.0", "blocks.1", "blocks.2"], ["blocks.2.linear"]]
+)
 def test_shared_boundary_tensors_by_place_and_by_name_and_what_a_context_keeps(checkpointed: list[str]) -> None:
     must_be_equal(models.Shared, models.vectors, checkpointed)
 
@@ -115,7 +117,9 @@ POLICIES = [
 @pytest.mark.parametrize("early_stop", [True, False], ids=["early stop", "no early stop"])
 def test_selective_policies(policy: tuple[str, ...], early_stop: bool) -> None:
     known = {each.name for each in captured(gpt(0.1, False), models.tokens).operators}
-    must_be_equal(gpt(0.1, False), models.tokens, ["blocks.0", "blocks.2"], policy=[name for name in policy if name in known], early_stop=early_stop)
+    must_be_equal(
+        gpt(0.1, False), models.tokens, ["blocks.0", "blocks.2"], policy=[name for name in policy if name in known], early_stop=early_stop
+    )
 
 
 # ── what keeps a step as it was ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -193,3 +197,63 @@ def test_patterns() -> None:
 def test_policies_that_say_nothing(policy: Any, problem: str) -> None:
     with pytest.raises(ls.InputError, match=problem):
         chosen_policy(captured(gpt(0.0, False), models.tokens), policy)
+
+
+# ── each rule is needed ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _without_boundary(run: Any, frame: Any, storage: int) -> None:
+    """Nothing holds the inputs."""
+    frame.inputs.append((storage, None))
+
+
+def _each_on_its_own(run: Any, frame: Any, storage: int) -> None:
+    """Each call pays for its inputs, whoever else holds them."""
+    frame.inputs.append((storage, None))
+    if run.account.is_live(storage):
+        run.account.hold(storage)
+        frame.held += [storage, run.account.copy(storage)]
+
+
+def _kept_after_apply(run: Any, hold: int) -> None:
+    """What was computed again stays, as an ordinary saved tensor does, until it is released."""
+    if hold not in run._owner:
+        run._let_go(hold)
+
+
+def _released_late(run: Any, hold: int) -> None:
+    for copy in run._taken.pop(hold, []):
+        run.account.drop(copy)
+    frame = run._owner.get(hold)
+    if frame is None:
+        run._let_go(hold)
+    else:
+        run._released_in(frame, hold)
+
+
+RULES = {
+    "boundary": ({"_hold_input": _without_boundary}, {}),
+    "shared boundary tensors once": ({"_hold_input": _each_on_its_own}, {}),
+    "end of apply": ({"_applied": _kept_after_apply, "_release": _released_late}, {}),
+    "early stop": ({}, {"early_stop": False}),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_a_rule_the_answer_is_wrong(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [(models.Shared, models.vectors, ["blocks.*"]), (gpt(0.0, False), models.tokens, ["blocks.0", "blocks.1", "blocks.2"])]
+    replaced, options = RULES[rule]
+    wrong = []
+    for build, batch, patterns in cases:
+        graph = captured(build, batch)
+        calls = chosen_regions(graph, patterns)
+        right = edit(graph, calls).rows()
+        with monkeypatch.context() as without:
+            for name, function in replaced.items():
+                without.setattr(f"lifecycle_sim.program.remat.editing._Run.{name}", function)
+            try:
+                wrong.append(edit(graph, calls, **options).rows() != right)
+            except ls.InputError:  # the input that nobody held is gone
+                wrong.append(True)
+    assert wrong[-1] or rule == "shared boundary tensors once"
+    assert any(wrong)

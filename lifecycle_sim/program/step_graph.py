@@ -75,7 +75,7 @@ class StepOperator(NamedTuple):
         random: whether it draws random numbers.
         cached_cast: whether autocast keeps its output, the cast of a parameter, until autocast ends.
         product: whether it needs the workspace of a cuBLAS handle.
-        upper: bytes that kernel terms without a value may add while it runs.
+        upper: the most bytes that a kernel term without a value may add at a time while it runs.
     """
 
     name: str

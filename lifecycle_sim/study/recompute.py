@@ -7,7 +7,7 @@ trace as it was.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -30,11 +30,11 @@ from lifecycle_sim.units import format_exact
 
 CPU_RNG_STATE = 5056
 """Bytes of the state of the CPU's random number generator, a Mersenne Twister: ``torch.get_rng_state().nbytes``."""
-HOLDERS = 8
+HOLDERS = 5
 SLICES = 100
 REENTRANT = (
-    "reentrant checkpointing (use_reentrant=True) runs the whole call again, keeps its output, and re-enters autograd: its schedule is another, "
-    "and this answer would not be exact for it. Ask without it, or capture the step with it"
+    "reentrant checkpointing (use_reentrant=True) runs the whole call again, keeps its output, and re-enters autograd: its schedule is "
+    "another, and this answer would not be exact for it. Ask without it, or capture the step with it"
 )
 
 
@@ -110,6 +110,8 @@ class Recompute(Shown):
         changes: what changes and what does not.
         base_trace, trace: the traces; all steps of ``trace`` are edited.
         edits: the edit of each step.
+        upper: the most requested bytes, as captured and edited, if every kernel term without a value took its most.
+        prediction: what the allocator makes of ``trace`` on the device with its capacity.
         notes: what differs in values, and what is not counted.
     """
 
@@ -129,6 +131,7 @@ class Recompute(Shown):
     base_trace: Trace
     trace: Trace
     edits: tuple[Edit, ...]
+    upper: tuple[int, int]
     prediction: Prediction
     notes: tuple[str, ...]
 
@@ -141,7 +144,9 @@ class Recompute(Shown):
     def why(self) -> str:
         """One sentence on what binds: why the peak is no lower."""
         bound, was = self.binding, self.base_binding
-        where = f"{bound.operator or 'the beginning of the step'}{f' of {bound.module}' if bound.module else ''} in {bound.phase or 'no phase'}"
+        where = (
+            f"{bound.operator or 'the beginning of the step'}{f' of {bound.module}' if bound.module else ''} in {bound.phase or 'no phase'}"
+        )
         if self.saves <= 0:
             return f"the peak does not go down: it is at {where}, where what the plan lets go is not held"
         if (bound.operator, bound.module, bound.phase) == (was.operator, was.module, was.phase):
@@ -230,7 +235,7 @@ def what_if(
         saved = chosen_policy(graph, policy) if policy is not None else ()
         edits.append(edit(graph, wanted, saved, early_stop, state, first))
     changed = edited_trace(trace, edits)
-    levels = [predict(each, capacity=capacity, settings=settings) for each in (trace, changed)]
+    levels = [predict(_unlimited(each), settings=settings) for each in (trace, changed)]
     at = [span.name for span in trace.devices[0].spans if span.kind == "step"].index(last.name)
     steps = [prediction.steps[at] for prediction in levels]
     replays = [replay_device(each) for each in (trace, changed)]
@@ -258,7 +263,8 @@ def what_if(
         base_trace=trace,
         trace=changed,
         edits=tuple(edits),
-        prediction=levels[1],
+        upper=(_upper(trace, edit(last)), _upper(changed, edits[-1])),
+        prediction=_within(changed, levels[1], capacity, settings),
         notes=tuple(notes),
     )
 
@@ -267,6 +273,38 @@ def _ordinal(graph: StepGraph, number: int) -> tuple[str, int]:
     """A call as its module and which call of it this is."""
     module = graph.calls[number].module
     return module, sum(call.module == module for call in graph.calls[:number])
+
+
+def _unlimited(trace: Trace) -> Trace:
+    return replace(trace, devices=(replace(trace.devices[0], capacity=None),))
+
+
+def _within(trace: Trace, unlimited: Prediction, capacity: int | None, settings: str) -> Prediction:
+    """What the allocator makes of *trace* with what the device has; that of one without a limit if it never asks for more."""
+    room = trace.devices[0].capacity if capacity is None else capacity
+    if room is None or unlimited.peak("reserved") <= room:
+        return unlimited
+    return predict(trace, capacity=room, settings=settings)
+
+
+def _upper(trace: Trace, edited: Edit) -> int:
+    """The most requested bytes of the step if every kernel term without a value took its most."""
+    recorded = trace.devices[0]
+    start = _span(recorded, edited.graph.name).start
+    level = highest = int(_signed(recorded)[:start].sum())
+    pending = 0
+    for event in edited.events:
+        if event.happens is not Happens.ALLOC:
+            highest = max(highest, level + pending)
+            pending = 0
+        if event.happens is Happens.ALLOC:
+            level += edited.size(event.value)
+            highest = max(highest, level)
+        elif event.happens is Happens.FREE:
+            level -= edited.size(event.value)
+        else:
+            pending = edited.graph.operators[event.value].upper
+    return max(highest, level + pending)
 
 
 def _rates(trace: Trace) -> Rates | None:

@@ -91,5 +91,7 @@ def time_of(operators: Iterable[StepOperator], rates: Rates | None, seconds: Sec
     rows = list(operators)
     lacking = sorted({row.name for row in rows} - seconds.keys())
     if lacking:
-        raise InputError(f"seconds are given for operators by name, and {', '.join(lacking[:5])} {'is' if len(lacking) == 1 else 'are'} not among them")
+        raise InputError(
+            f"seconds are given for operators by name, and {', '.join(lacking[:5])} {'is' if len(lacking) == 1 else 'are'} not among them"
+        )
     return sum(seconds[row.name] for row in rows)

@@ -91,6 +91,7 @@ def chosen_regions(graph: StepGraph, patterns: Iterable[str]) -> frozenset[int]:
         paths.setdefault(call.module, []).append(number)
     chosen: set[int] = set()
     problems = []
+    recomputed = _recomputed(graph)
     for pattern in patterns:
         name, at, nth = pattern.partition("@")
         if at and not nth.isdigit():
@@ -102,10 +103,12 @@ def chosen_regions(graph: StepGraph, patterns: Iterable[str]) -> frozenset[int]:
         if not calls:
             problems.append(f"checkpoint {pattern!r} {_nothing(name, nth, modules, paths)}")
             continue
-        again = sorted(path for path in modules if path in graph.recomputed)
-        if again:
+        again = next((number for number in calls if number in recomputed), None)
+        if again is not None:
+            path = graph.calls[again].module
             problems.append(
-                f"checkpoint {pattern!r}: {again[0]} is recomputed in the capture already: capture the step without checkpointing"
+                f"checkpoint {pattern!r}: {path}, or a module in it, is recomputed in the capture already: capture the step without "
+                "checkpointing"
             )
         recorded = [number for number in calls if graph.calls[number].grad]
         if not recorded:
@@ -114,6 +117,17 @@ def chosen_regions(graph: StepGraph, patterns: Iterable[str]) -> frozenset[int]:
     if problems:
         raise InputError(problems)
     return frozenset(chosen)
+
+
+def _recomputed(graph: StepGraph) -> set[int]:
+    """The calls of modules that the step recomputes as it is, and those around them."""
+    found: set[int] = set()
+    for number, call in enumerate(graph.calls):
+        around = number if call.module in graph.recomputed else NO_CALL
+        while around != NO_CALL and around not in found:
+            found.add(around)
+            around = graph.calls[around].parent
+    return found
 
 
 def _expression(pattern: str) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lifecycle_sim.events import NO_LABEL, NO_STACK, Category, Events, Frame, Kind, Span, StackBuilder, Trace
-from lifecycle_sim.program.remat.edit import Edit
+from lifecycle_sim.program.remat.editing import Edit
 from lifecycle_sim.program.remat.holds import Happens
 from lifecycle_sim.program.step_graph import NO_STORAGE, Mark, StepGraph
 
@@ -107,7 +107,7 @@ def _phase_of_marks(graph: StepGraph) -> list[str]:
 def _spans(names: Sequence[str], steps: Sequence[tuple[int, int]], phases: Sequence[str]) -> tuple[Span, ...]:
     spans = [Span("step", name, *bounds) for name, bounds in zip(names, steps, strict=True)]
     bounds = sorted({0, len(phases), *(bound for step in steps for bound in step)})
-    for first, last in zip(bounds, bounds[1:], strict=False):
+    for first, last in pairwise(bounds):
         spans += _runs([BACKWARD if phase == RECOMPUTE else phase for phase in phases[first:last]], first)
         spans += (span for span in _runs(phases[first:last], first) if span.name == RECOMPUTE)
     return tuple(sorted(spans, key=lambda span: (span.start, -span.stop)))

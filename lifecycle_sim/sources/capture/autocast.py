@@ -149,7 +149,6 @@ def install(library: Any, casts: Casts) -> None:
             library.impl(name, _rule(name)(operator, casts), _CPU)
     for name, _ in _operators(on_cpu - on_cuda):
         library.impl(name, torch.library.fallthrough_kernel, _CPU)
-    return casts
 
 
 def _operators(names: set[str]) -> Iterator[tuple[str, Any]]:

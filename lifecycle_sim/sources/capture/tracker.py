@@ -169,7 +169,7 @@ class Tracker(TorchDispatchMode):
             if self.keeps_rows:
                 self._row(name, args, flops, start, writes)
             if self.graph is not None:
-                upper = 0 if self.terms is None else sum(most for _, most in self.terms.intervals[unvalued:])
+                upper = 0 if self.terms is None else max((most for _, most in self.terms.intervals[unvalued:]), default=0)
                 self.graph.operator(at, func, name, args, kwargs, result, writes, flops, upper)
         return result
 

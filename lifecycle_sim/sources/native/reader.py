@@ -138,7 +138,7 @@ class _Reader:
 
     def _setting(self, line: SettingLine) -> None:
         if not line.setting:
-            raise TraceFormatError("a setting without a name: give the keys that lead to it, such as [\"title\"]")
+            raise TraceFormatError('a setting without a name: give the keys that lead to it, such as ["title"]')
         place = self._header.settings
         for key in line.setting[:-1]:
             place = place.setdefault(key, {})
