@@ -141,6 +141,17 @@ def test_a_graph_too_large_for_the_search() -> None:
     assert (none.plan, none.proven) == (None, True)
 
 
+def test_what_a_later_run_reads_may_have_to_run_again_after_its_last_reader() -> None:
+    pytest.importorskip("ortools")
+    graph = OperatorGraph(reads=((), (0,), (), (1,)), costs=(1, 2, 4, 8), sizes=(2, 2, 5, 1))
+    one, other = plan_operators(graph, 5), plan_large_graph(graph, 5)
+    assert one.plan is not None
+    assert other.plan is not None
+    assert other.plan.runs == (0, 1, 2, 0, 1, 3)
+    assert (other.plan.extra, other.plan.peak) == (3, 5)
+    assert one.plan.extra == 0, "the search may run operator 2 first"
+
+
 def test_without_ortools_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'lifecycle-sim\[plan\]'"):
