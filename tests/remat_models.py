@@ -175,6 +175,18 @@ class InPlace(nn.Module):
         return F.mse_loss(z.sin() + y, target)
 
 
+class SelfAttention(nn.Module):
+    """torch's own attention, which asks whether its three inputs are one object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.attention = nn.Linear(24, 24), nn.MultiheadAttention(24, 4, batch_first=True)
+
+    def forward(self, x: Any, target: Any) -> Any:
+        y = self.linear(x)
+        return F.mse_loss(self.attention(y, y, y, need_weights=False)[0], target)
+
+
 class Twice(torch.autograd.Function):
     """Asks twice for what it saved."""
 
@@ -255,6 +267,17 @@ def retained_step(model: Any, batch: Any) -> None:
     (loss * 2).backward()
 
 
+def backward_under_autocast_step(model: Any, batch: Any) -> None:
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        model(*batch).backward()
+
+
+def second_order_step(model: Any, batch: Any) -> None:
+    loss = model(*batch)
+    gradients = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+    (loss + sum(gradient.pow(2).sum() for gradient in gradients)).backward()
+
+
 @contextmanager
 def on_cuda() -> Iterator[None]:
     """CUDA's semantics for fake tensors, in this process: install them once for many captures."""
@@ -270,12 +293,10 @@ def graph_of(
     batch: Callable[[], Any],
     step: Step = plain_step,
     checkpointed: Collection[str] = (),
-    before: Callable[[Any], Any] | None = None,
     **options: Any,
 ) -> StepGraph:
     """The graph of one step of a model, in which torch checkpoints the modules *checkpointed*; inside of :func:`on_cuda`."""
     cuda = on_cuda.rules  # type: ignore[attr-defined]
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
     tracker = Tracker(
         Answers(0.5, 1.0),
         lambda ledger, where: KernelTerms(ledger, where, PROFILE, tuple(TERMS)),
@@ -285,6 +306,19 @@ def graph_of(
     )
     assert tracker.graph is not None
     tracker.graph.follow(cuda.casts)
+    return _tracked(tracker, build, batch, step, checkpointed, options)
+
+
+def graph_on_cpu(build: Callable[[], Any], batch: Callable[[], Any], step: Step = plain_step) -> StepGraph:
+    """The graph of one step on a CPU, outside of :func:`on_cuda`."""
+    return _tracked(Tracker(Answers(0.5, 1.0), graph=True), build, batch, step, (), {})
+
+
+def _tracked(
+    tracker: Tracker, build: Callable[[], Any], batch: Callable[[], Any], step: Step, checkpointed: Collection[str], options: dict[str, Any]
+) -> StepGraph:
+    assert tracker.graph is not None
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
     enabled = gc.isenabled()
     gc.disable()
     try:

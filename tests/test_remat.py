@@ -149,6 +149,14 @@ def test_natural_lifetimes_end_before_holds_do() -> None:
     [
         (models.InPlace, models.vectors, models.plain_step, "first", "first cannot be recomputed: it changes its input in place"),
         (models.InPlace, models.vectors, models.plain_step, "second", "second cannot be recomputed: something after it changes its input"),
+        (
+            models.Recurrent,
+            models.series,
+            models.backward_under_autocast_step,
+            "cell",
+            "cell cannot be recomputed: its backward pass runs under",
+        ),
+        (models.InPlace, models.vectors, models.second_order_step, "second", "step 1: autograd saves tensors in a backward pass"),
         (models.Counting, models.vectors, models.plain_step, "part", "part cannot be recomputed: autograd asks twice for a tensor"),
     ],
 )
@@ -156,6 +164,20 @@ def test_what_would_not_be_the_same_is_refused(build: Build, batch: Build, step:
     graph = captured(build, batch, step)
     with pytest.raises(ls.InputError, match=why):
         edit(graph, chosen_regions(graph, [checkpointed]))
+
+
+def test_what_torch_itself_fails_on_is_noted() -> None:
+    graph = captured(models.SelfAttention, models.vectors)
+    (note,) = edit(graph, chosen_regions(graph, ["attention"])).notes
+    assert note.startswith("attention is called with one storage in several places")
+    with pytest.raises(torch.utils.checkpoint.CheckpointError):
+        models.graph_of(models.SelfAttention, models.vectors, checkpointed=["attention"])
+
+
+def test_buffers_that_change_twice_are_noted() -> None:
+    graph = captured(models.ResNet5, models.images)
+    notes = edit(graph, chosen_regions(graph, ["layers.0.norm"])).notes
+    assert notes == ("layers.0.norm: aten.add_.Tensor changes a buffer in place, and does so a second time when it is computed again",)
 
 
 @pytest.mark.parametrize(

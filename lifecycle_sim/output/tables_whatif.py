@@ -111,7 +111,9 @@ def _changes(device: Record) -> RenderableType:
             continue
         pair = [format_bytes(row[key]) if row["unit"] == "B" else f"{row[key]:,}" for key in ("base", "edited")]
         rows.append((row["what"], *pair, "changes" if row["base"] != row["edited"] else "stays"))
-    return stacked(heading("What changes, and what does not"), table(("what", "as captured", "recomputed", "it"), rows, left=("what", "it")))
+    return stacked(
+        heading("What changes, and what does not"), table(("what", "as captured", "recomputed", "it"), rows, left=("what", "it"))
+    )
 
 
 def _notes(device: Record) -> RenderableType | None:

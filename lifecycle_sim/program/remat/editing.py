@@ -24,6 +24,8 @@ from lifecycle_sim.program.remat.frames import Frame, Key
 from lifecycle_sim.program.remat.holds import Account, Event, Happens
 from lifecycle_sim.program.step_graph import NO_STORAGE, Mark, StepGraph
 
+UNDER_AUTOCAST = "its backward pass runs under autocast, which still keeps casts of the forward pass: leave autocast before backward()"
+
 
 @dataclass(frozen=True)
 class Edit:
@@ -256,6 +258,12 @@ class _Run:
                 self._hold_input(frame, storage)
         for storage in call.others:
             self._hold_input(frame, storage)
+        given = [storage for storage in call.inputs if storage != NO_STORAGE]
+        if len(set(given)) < len(given):
+            self.notes[
+                f"{call.module} is called with one storage in several places: run again, it gets tensors that are no longer one object, "
+                "and if it compares them, as nn.MultiheadAttention does, torch raises a CheckpointError"
+            ] = None
         self._stack.append(frame)
 
     def _hold_input(self, frame: Frame, storage: int) -> None:
@@ -388,6 +396,8 @@ class _Again:
         if kept is not None:
             self._take_kept(row.name, kept)
             return
+        if row.cached_cast and not run.gone.issuperset(row.writes):
+            raise run.refused(self._frame, UNDER_AUTOCAST)
         for storage in row.reads:
             if storage not in self._now and storage not in self._outside:
                 self._read_outside(storage, row.name)
@@ -421,7 +431,7 @@ class _Again:
         for storage in run.graph.operators[operator].writes:
             if storage not in self._now:
                 if storage not in run.gone:
-                    raise run.refused(self._frame, "its backward pass runs under autocast, whose casts are kept there")
+                    raise run.refused(self._frame, UNDER_AUTOCAST)
                 run.account.ran(operator)
                 self._now[storage] = run.account.copy(storage)
 

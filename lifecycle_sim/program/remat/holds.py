@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from lifecycle_sim.errors import InputError
 from lifecycle_sim.program.step_graph import StepGraph
 
 
@@ -83,7 +84,13 @@ class Account:
         return self.alloc(self._first + len(self.copies) - 1)
 
     def hold(self, storage: int) -> None:
-        """Hold *storage* once more."""
+        """Hold *storage* once more.
+
+        Raises:
+            InputError: it is not there: the marks contradict themselves.
+        """
+        if storage not in self._holders:
+            raise self._contradiction(storage)
         self._holders[storage] += 1
 
     def is_live(self, storage: int) -> bool:
@@ -91,13 +98,24 @@ class Account:
         return storage in self._holders
 
     def drop(self, storage: int | None) -> None:
-        """Hold *storage* once less; free it if nobody else holds it."""
+        """Hold *storage* once less; free it if nobody else holds it.
+
+        Raises:
+            InputError: it is not there: the marks contradict themselves.
+        """
         if storage is None:
             return
+        if storage not in self._holders:
+            raise self._contradiction(storage)
         holders = self._holders[storage] = self._holders[storage] - 1
         if not holders:
             del self._holders[storage]
             self.events.append(Event(Happens.FREE, storage, self.at, self.again))
+
+    def _contradiction(self, storage: int) -> InputError:
+        return InputError(
+            f"the graph of the step contradicts itself at mark {self.at:,}: storage {storage} is not there. Capture the step again"
+        )
 
     def ran(self, operator: int) -> None:
         """The *operator* runs, for the first time or again."""

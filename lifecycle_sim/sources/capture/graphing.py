@@ -236,6 +236,8 @@ class GraphRecorder:
         if not plain and not isinstance(tensor, FakeTensor):
             plain = True
             self._unsound = "autograd saved a tensor that has values, whose lifetimes cannot be told apart"
+        if torch._C._current_graph_task_id() != -1:
+            self._unsound = "autograd saves tensors in a backward pass (create_graph=True, or reentrant checkpointing)"
         hold = len(self._holds)
         self._holds.append(Hold(number, lasting or plain))
         packed = Packed(hold, tensor, plain)
