@@ -103,7 +103,7 @@ def problems(draw: st.DrawFn) -> RegionProblem:
 
 
 @given(problems(), st.integers(0, 260))
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_the_plan_of_twelve_candidates_is_that_of_all_subsets(problem: RegionProblem, budget: int) -> None:
     values = list(truth(problem).values())
     fitting = [value for value in values if value[1] <= budget]
@@ -133,6 +133,7 @@ def test_highs_finds_the_same(problem: RegionProblem, budget: int) -> None:
 
 
 @given(st.lists(ROWS, min_size=1, max_size=12))
+@settings(max_examples=30)
 def test_rows_that_are_left_out_never_bind(rows: list[Row]) -> None:
     kept = without_dominated(rows)
     assert set(kept) <= set(rows)
