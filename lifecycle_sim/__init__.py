@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
+    from lifecycle_sim.study.plan import RegionFrontier, RegionPlan, frontier, plan
     from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.recompute import Recompute, what_if
     from lifecycle_sim.study.sweep import sweep_allocator
@@ -72,6 +73,8 @@ __all__ = [
     "Program",
     "Recompute",
     "Recording",
+    "RegionFrontier",
+    "RegionPlan",
     "ScenarioError",
     "SnapshotError",
     "SteadyState",
@@ -89,9 +92,11 @@ __all__ = [
     "capture_file",
     "check",
     "figures",
+    "frontier",
     "load_scenario",
     "open_loop",
     "params",
+    "plan",
     "predict",
     "read_trace",
     "record",
@@ -126,6 +131,7 @@ _HOMES = {
     "replay.steady": "SteadyState steady_state",
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
+    "study.plan": "RegionFrontier RegionPlan frontier plan",
     "study.prediction": "Prediction predict",
     "study.recompute": "Recompute what_if",
     "study.sweep": "sweep_allocator",
