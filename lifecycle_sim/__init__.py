@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
     from lifecycle_sim.study.budget import StateBudget, state_budget
+    from lifecycle_sim.study.plan import RegionFrontier, RegionPlan, frontier, plan
     from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.recompute import Recompute, what_if
     from lifecycle_sim.study.sweep import sweep_allocator
@@ -74,6 +75,8 @@ __all__ = [
     "Program",
     "Recompute",
     "Recording",
+    "RegionFrontier",
+    "RegionPlan",
     "ScenarioError",
     "SnapshotError",
     "StateBudget",
@@ -93,9 +96,11 @@ __all__ = [
     "capture_file",
     "check",
     "figures",
+    "frontier",
     "load_scenario",
     "open_loop",
     "params",
+    "plan",
     "predict",
     "read_trace",
     "record",
@@ -131,6 +136,7 @@ _HOMES = {
     "replay.steady": "SteadyState steady_state",
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
+    "study.plan": "RegionFrontier RegionPlan frontier plan",
     "study.budget": "StateBudget state_budget",
     "study.prediction": "Prediction predict",
     "study.recompute": "Recompute what_if",

@@ -19,7 +19,7 @@ from tests.cli_support import KIB, json_of, keys_of, lifecycle_sim, small_trace
 ASK = [
     command
     for command in COMMANDS
-    if command not in ("run", "params", "budget", "protocol", "plot", "convert", "allocator", "capture", "whatif")
+    if command not in ("run", "params", "budget", "protocol", "plot", "convert", "allocator", "capture", "whatif", "plan", "frontier")
 ]
 
 

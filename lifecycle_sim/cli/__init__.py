@@ -28,6 +28,8 @@ COMMANDS = {
     "plot": "Draw a timeline, lifecycle chart, composition or size × span chart.",
     "convert": "Write a trace in another format.",
     "capture": "What a training step would allocate on a card that is not there.",
+    "plan": "Which modules of a captured step to recompute so that it stays within a budget.",
+    "frontier": "Every plan of recomputation that is cheapest at its peak.",
     "whatif": "What a captured step would be with modules recomputed: peak, what binds, cost.",
 }
 

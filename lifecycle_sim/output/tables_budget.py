@@ -8,7 +8,7 @@ from rich.console import RenderableType
 
 from lifecycle_sim.output.summary import Record
 from lifecycle_sim.output.tables import counted, facts, format_bytes, format_exact, heading, shown, stacked, table
-from lifecycle_sim.output.tables_plan import allocations, candidates, experiment, time_of, work_of
+from lifecycle_sim.output.tables_budget_costs import allocations, candidates, experiment, time_of, work_of
 from lifecycle_sim.units import format_gb
 
 

@@ -1,117 +1,92 @@
-"""Tables of what a plan costs: operations, time, candidates, and the experiment with repeated data."""
+"""Tables of ``lifecycle-sim plan``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from lifecycle_sim.output.summary import Record
-from lifecycle_sim.output.tables import facts, heading, shown, table
-from lifecycle_sim.units import format_duration, format_long
+from lifecycle_sim.output.tables import facts, format_exact, heading, shown, stacked, table, title
+from lifecycle_sim.units import format_duration
 
 
-def work_of(document: Record) -> Iterator[tuple[str, str]]:
-    """What the plan takes in operations, and how that compares with a captured step."""
-    work, tokens = document["work"], document["tokens"]
-    if tokens:
-        distinct = (
-            "distinct ones not told" if tokens["distinct"] is None else f"{tokens['distinct']:,} distinct, {tokens['epochs']:.3g} times"
-        )
-        yield "tokens", f"{tokens['processed']:,} processed in {tokens['positions']:,} places; {distinct}; {tokens['samples']:,} samples"
-    if work["flops"]:
-        yield "6ND", f"{work['flops']:,} = 6 · {work['counted']:,} · {work['tokens']:,}"
-    if work["attention"]:
-        yield "attention", f"{work['attention']:,} more"
-    if work["factor"] != 1:
-        yield "recompute", f"the hardware does {work['factor']:.4g} times that"
-    if work["step"]:
-        beside = ""
-        if work["step_six_n"]:
-            beside = f", {work['step'] / work['step_six_n']:.3f} times 6N for its {work['step_tokens']:,} tokens"
-        yield "a step", f"{work['step']:,} in products, convolutions and attention, counted in the capture{beside}"
+def tables(document: Record) -> Iterator[RenderableType]:
+    """The budget, the plan with its certainty, the levels, and the answer last."""
+    for device in document["devices"]:
+        yield stacked(title(document), facts(_facts(device)), _levels(device), _verdict(device))
 
 
-def time_of(time: Record) -> Iterator[tuple[str, str]]:
-    """The bound from the peak, and the time from measured throughput or the lack of it."""
-    if time["theoretical"] is not None:
-        devices = f"{time['devices']:,} device{'' if time['devices'] == 1 else 's'}"
-        yield "at full peak", f"{format_long(time['theoretical'])} on {devices} of {time['peak']:.4g} operations/s: a bound, no date"
-    if time["tokens_per_second"] is None:
-        yield "measured", "nothing: without a measured throughput there is no time"
+def _facts(device: Record) -> Iterator[tuple[str, str]]:
+    basis, plan = device["basis"], device["plan"]
+    yield "budget", f"{format_exact(device['budget'])} {basis}"
+    yield "as captured", f"{format_exact(device['base_peak'])} {basis}, simulated"
+    yield "chosen from", f"{device['candidates']:,} modules"
+    if plan is None:
+        tightest = device["tightest"]
+        if tightest is not None:
+            yield "least peak", f"{format_exact(tightest['peak'])} {basis}, simulated, for {cost_text(tightest['cost'], device['unit'])}"
+            yield "binds at", shown(tightest["binds_at"])
         return
-    samples = "" if time["samples_per_second"] is None else f", {time['samples_per_second']:,.4g} samples/s"
-    yield "measured", f"{time['tokens_per_second']:,.6g} tokens/s{samples} ({shown(time['measured'] or 'as given')})"
-    steps = time["steps"]
-    if steps:
-        spread = f"{format_duration(steps['fastest'])} to {format_duration(steps['slowest'])}"
-        yield "a step", f"{format_duration(steps['step'])}, {spread}, {steps['measured']:,} after {steps['warmup']:,} of warm-up"
-        if steps["parts"]:
-            parts = [f"{each['name']} {format_duration(each['time'])}" for each in steps["parts"]]
-            yield "of which", ", ".join([*parts, f"rest {format_duration(steps['rest'])}"])
-    if time["utilisation"] is not None:
-        yield "MFU", f"{100 * time['utilisation']:.2f} % by 6N{' and attention' if time['with_attention'] else ''}"
-    saving = f", {format_long(time['saving'])} of it saving" if time["saving"] else ""
-    yield "time", f"{format_long(time['time'])} from measured throughput{saving}"
+    yield "peak", f"{format_exact(plan['peak'])} {basis}, simulated"
+    yield "cost", f"{cost_text(plan['cost'], device['unit'])}, {certainty(plan, device['unit'])}"
+    yield "recompute", names_text(plan["modules"], 24)
+    yield "binds at", shown(plan["binds_at"])
+    yield "found by", plan["solver"]
+    if device["corrections"]:
+        yield "corrections", f"{device['corrections']:,} plans turned out above the budget when they were simulated"
 
 
-def allocations(rows: list[Record]) -> Iterator[RenderableType]:
-    """What each approach takes for the best, and where it was fitted."""
-    cells = [
-        (each["approach"], f"{each['parameters']:.4g}", f"{each['tokens']:.4g}", "yes" if each["extrapolated"] else "no", each["constants"])
-        for each in rows
-    ]
-    yield table(("approach", "N", "D", "extrapolated", "constants"), cells, left=("approach", "constants"))
-    fitted = next((each["fitted"] for each in rows if each["fitted"]), None)
-    if fitted:
-        yield facts([("fitted on", f"runs of {fitted[0]:.3g} to {fitted[1]:.3g} operations")])
+def _levels(device: Record) -> RenderableType | None:
+    if device["plan"] is None:
+        return None
+    rows = [(row["level"], format_exact(row["base"]), format_exact(row["planned"])) for row in device["levels"]]
+    return stacked(heading("Peak of the step, simulated"), table(("level", "as captured", "planned"), rows, left=("level",)))
 
 
-def candidates(document: Record) -> Iterator[RenderableType]:
-    """The candidates, in the order given; none is called the best."""
-    rows = document["candidates"]
-    served, loss = any(each["inference"] for each in rows), document["same_loss"]
-    yield heading(
-        "Candidates in the order given, not ranked" if loss is None else f"Candidates of a predicted loss of {loss:g}, not ranked"
-    )
-    headers = ["N", "D", "D / N", "training", *(["inference", "in all"] if served else []), "epochs", "loss"]
-    cells = []
-    for each in rows:
-        told = "–" if each["loss"] is None else f"{each['loss']:.4f}{' *' if each['extrapolated'] else ''}"
-        work = [f"{each['training']:.4g}", *([f"{each['inference']:.4g}", f"{each['total']:.4g}"] if served else [])]
-        epochs = "–" if each["epochs"] is None else f"{each['epochs']:.3g}"
-        ratio = f"{each['tokens'] / each['parameters']:.3g}"
-        cells.append((f"{each['parameters']:.4g}", f"{each['tokens']:.4g}", ratio, *work, epochs, told))
-    yield table(headers, cells)
-    if any(each["extrapolated"] for each in rows):
-        yield Text("* extrapolated: the law was not fitted there")
+def _verdict(device: Record) -> Text:
+    if device["fits"]:
+        reserved = next(row["planned"] for row in device["levels"] if row["level"] == "reserved")
+        more = f"; the allocator reserves {format_exact(reserved)}, more than that" if reserved > device["budget"] else ""
+        return Text(f"there is a plan within the budget of {device['basis']} bytes{more}", style="green")
+    if device["proven"]:
+        return Text("no plan stays within the budget", style="red")
+    return Text("no plan within the budget was found; that there is none is not proven", style="red")
 
 
-def experiment(rows: list[Record]) -> Iterator[RenderableType]:
-    """Equal work, and what was learned."""
-    yield heading("Repeated data at one budget of operations, measured")
-    cells = [
-        (
-            f"{each['rate']:,} ×",
-            f"{each['distinct']:,}",
-            f"{each['accesses']:,}",
-            f"{each['flops']:,}",
-            f"{each['loss_after']:.3f}",
-            f"{each['loss_seen']:.3f}",
-            f"{each['gain']:.3f}",
-        )
-        for each in rows
-    ]
-    headers = ("each met", "distinct", "accesses", "operations", "held-out loss", "loss on seen", "gain")
-    yield table(headers, cells)
-    seeds = len(rows[0]["gains"])
-    yield facts(
-        [
-            ("accesses", "counted by the data as samples were taken; operations, product by product"),
-            (
-                "gain",
-                f"the fall of the held-out loss from {rows[0]['loss_before']:.3f}, averaged over {seeds:,} seeds: no amount of information",
-            ),
-        ]
-    )
+def certainty(plan: Record, unit: str) -> str:
+    """Whether a plan is proven the cheapest, or how low the cost may be."""
+    if plan["proven"]:
+        return "proven the least"
+    return f"not proven the least: at least {cost_text(plan['bound'], unit)}"
+
+
+def cost_text(cost: int, unit: str) -> str:
+    """A cost with its unit; a time is one at least."""
+    return f"{format_duration(cost)} at least" if unit == "ns" else f"{cost:,} {unit}"
+
+
+def names_text(names: Sequence[str], most: int) -> str:
+    """Names in a row, those that follow each other in number as one, such as ``blocks.0–5.mlp``; the first where there are many."""
+    if not names:
+        return "nothing"
+    runs: dict[tuple[str, str], list[list[int]]] = {}
+    for name in names:
+        found = re.fullmatch(r"(|.*?\.)(\d+)(|\..*)", name)
+        before, number, after = (found[1], int(found[2]), found[3]) if found else (name, -1, "")
+        own = runs.setdefault((before, after), [])
+        if own and own[-1][-1] + 1 == number:
+            own[-1].append(number)
+        else:
+            own.append([number])
+    told = [_run(before, numbers, after) for (before, after), own in runs.items() for numbers in own]
+    return ", ".join(told[:most]) + (f" and {len(told) - most:,} more" if len(told) > most else "")
+
+
+def _run(before: str, numbers: Sequence[int], after: str) -> str:
+    if numbers[0] < 0:
+        return shown(before)
+    last = f"–{numbers[-1]}" if len(numbers) > 1 else ""
+    return shown(f"{before}{numbers[0]}{last}{after}")
