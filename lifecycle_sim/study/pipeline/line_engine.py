@@ -3,14 +3,14 @@
 SimPy orders what happens at one time by creation, which nobody who writes a scenario can see, so nothing rests on that. Its events only
 note what is over; then one *round* an instant applies it all, in this order: works that end, by stage and machine, and everything that
 moves on because of it, those that wait longest first; then deliveries; then arrivals. An item that comes when another one leaves finds its
-place free. A visit takes one event of the clock, and an arrival another.
+place free. A visit takes one event of the clock, and so does a way; arrivals, which are known beforehand, take none.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush, nsmallest
 from itertools import islice
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from lifecycle_sim.errors import ScenarioError
-from lifecycle_sim.study.pipeline.line import InputUntil, Line, LineCapacity, Order, OutputFrom, Per, SetUp, Stage, WhenFull
+from lifecycle_sim.study.pipeline.line import NO_TIME, InputUntil, Line, LineCapacity, Order, OutputFrom, Per, SetUp, Stage, WhenFull
 from lifecycle_sim.study.pipeline.line_check import line_problems
 from lifecycle_sim.study.pipeline.line_deadlock import deadlock
 from lifecycle_sim.study.pipeline.line_run import NEVER, Agenda, Jobs, LineRun, agenda
@@ -95,7 +95,7 @@ class Station:
 
     __slots__ = (
         "batch", "blocked", "coming", "fifo", "growing", "idle", "index", "inside", "level",
-        "listed", "machines", "order", "outside", "places", "queue", "room", "setups", "stage",
+        "listed", "machines", "order", "outside", "places", "queue", "room", "setups", "simple", "stage",
     )  # fmt: skip
 
     def __init__(self, stage: Stage, index: int, line: Line, replication: int, coming: int) -> None:
@@ -110,6 +110,8 @@ class Station:
         self.blocked: deque[tuple[Machine, int]] = deque()
         self.growing: deque[tuple[Machine, int]] = deque()
         self.outside: deque[int] = deque()
+        self.simple = (stage.batch, stage.order, stage.setup, stage.breakdown) == (1, Order.FIFO, NO_TIME, None)
+        self.simple &= stage.setup_when is SetUp.BATCH and (line.mode is LineCapacity.LINE or stage.output_from is OutputFrom.DONE)
         self.setups = stage.setup.one_by_one(line.seed, replication, "setup", stage.name)
         self.listed = False
 
@@ -135,11 +137,10 @@ class Course:
         self.level = self._next = self._number = 0
         self.lost: list[int] = []
         self.now = 0
-        self._jobs: list[tuple[int, int, int, int, int, int, int]] = []
+        self._jobs: list[int] = []
         self._release: list[int] = []
         self._over: list[Machine] = []
         self._delivered: list[int] = []
-        self._come: list[int] = []
         self._work: deque[Station] = deque()
         self._freed = False
 
@@ -158,35 +159,27 @@ class Course:
 
     def play(self) -> LineRun:
         """Run until nothing happens any more."""
-        clock = self.clock
-        step, peek, never = clock.step, clock.peek, float("inf")
-        self._await_arrivals()
+        step, peek, never = self.clock.step, self.clock.peek, float("inf")
+        arrive, items, round_ = self.arrive, len(self.arrive), self._round
         while True:
-            while (at := peek()) != never:
-                step()
+            while True:
+                at = peek()
+                if self._next < items and arrive[self._next] <= at:
+                    at = arrive[self._next]
+                elif at == never:
+                    break
+                self.now = int(at)
                 while peek() == at:
                     step()
-                self.now = int(at)
-                self._round()
+                round_()
             if not self._start_incomplete():
                 break
         stuck = len(self.left) - len(self.lost) - sum(time != NEVER for time in self.left)
         return self._result(deadlock(self) if stuck else None)
 
-    def _await_arrivals(self) -> None:
-        """Set the clock to the next arrival; one event for all items of an instant."""
-        if self._next < len(self.arrive):
-            event = self._timeout(self.clock, self.arrive[self._next] - self.clock.now)
-            event.callbacks.append(self._arrived)
-
-    def _arrived(self, _: Any) -> None:
-        arrive, at, first = self.arrive, self._next, self._next
-        time = arrive[at]
-        while at < len(arrive) and arrive[at] == time:
-            at += 1
-        self._come.extend(range(first, at))
-        self._next = at
-        self._await_arrivals()
+    def _after(self, delay: int, value: Any, then: Callable[[Any], None]) -> None:
+        """Let *then* happen in *delay* from now. The clock stands still while items only come, so it may be behind."""
+        self._timeout(self.clock, self.now - self.clock._now + delay, value).callbacks.append(then)
 
     def _ended(self, event: Any) -> None:
         self._over.append(event._value)
@@ -208,16 +201,16 @@ class Course:
             for visit in sorted(delivered):
                 self._enqueue(self.station[visit], visit)
             self._settle()
-        if self._come:
-            come, self._come = self._come, []
-            for item in come:
-                station = self.station[self.first[item]]
-                station.outside.append(item)
-                self._list(station)
-                self._settle()
-                if self._may_be_lost[self.kind[item]] and self.entered[item] == NEVER:
-                    self._lose(station, item)
+        while self._next < len(self.arrive) and self.arrive[self._next] == self.now:
+            item = self._next
+            self._next += 1
+            station = self.station[self.first[item]]
+            station.outside.append(item)
+            self._list(station)
             self._settle()
+            if self._may_be_lost[self.kind[item]] and self.entered[item] == NEVER:
+                self._lose(station, item)
+                self._settle()
 
     def _list(self, station: Station) -> None:
         """Look at *station* again in this round."""
@@ -235,25 +228,29 @@ class Course:
                     self._list(station)
             station = work.popleft()
             station.listed = False
-            while self._advance(station):
-                pass
+            self._advance(station)
 
-    def _advance(self, station: Station) -> bool:
-        """Begin and accept at *station* what can; return whether that was anything."""
-        moved = False
-        if station.growing:
-            moved |= self._try_to_make(station)
-        while station.idle and station.queue and self._begin(station):
-            moved = True
-        if station.blocked:
-            moved |= self._accept_blocked(station)
-        while station.outside and self._admit(station):
-            moved = True
-        return moved
+    def _advance(self, station: Station) -> None:
+        """Begin and accept at *station* what can: who begins makes a place free, and who is accepted may begin."""
+        while True:
+            if station.growing:
+                self._try_to_make(station)
+            while station.idle and station.queue and self._begin(station):
+                pass
+            accepted = bool(station.blocked) and self._accept_blocked(station)
+            while station.outside and self._admit(station):
+                accepted = True
+            if not accepted:
+                return
 
     def _begin(self, station: Station, incomplete: bool = False) -> bool:
         """Let an idle machine of *station* take the next batch, if it is complete and has room."""
         queue, wanted = station.queue, station.batch
+        if station.simple:
+            visit = queue.popleft()
+            station.inside -= 1
+            self._take(station, station.machines[station.idle.pop(0)], [visit], 0, 0, self.work[visit])
+            return True
         if len(queue) < wanted:
             if station.coming and not incomplete:
                 return False
@@ -279,14 +276,19 @@ class Course:
             works = [self.work[visit] for visit in batch]
             work = sum(works) if stage.per is Per.ITEM else max(works)
         repair = machine.repair_within(work) if stage.breakdown is not None else 0
-        machine.batch, machine.left, machine.job = batch, wanted, len(self._jobs)
-        for visit in batch:
-            self.start[visit] = self.now
-            self.job[visit] = machine.job
-        self._jobs.append((station.index, machine.number, self.now, setup, repair, work, wanted))
-        self._release.append(NEVER)
-        self._timeout(self.clock, setup + repair + work, machine).callbacks.append(self._ended)
+        self._take(station, machine, batch, setup, repair, work)
         return True
+
+    def _take(self, station: Station, machine: Machine, batch: list[int], setup: int, repair: int, work: int) -> None:
+        """*machine* takes *batch* now, and will be done with it in its time."""
+        now, number, count = self.now, len(self._release), len(batch)
+        machine.batch, machine.left, machine.job = batch, count, number
+        for visit in batch:
+            self.start[visit] = now
+            self.job[visit] = number
+        self._jobs += (station.index, machine.number, now, setup, repair, work, count)
+        self._release.append(NEVER)
+        self._after(setup + repair + work, machine, self._ended)
 
     def _first(self, station: Station, count: int) -> list[int]:
         """The next *count* visits in the stage's order."""
@@ -384,7 +386,7 @@ class Course:
             target.level += self.output[visit]
         self._let_go(machine, visit)
         if transport := self.transport[visit]:
-            self._timeout(self.clock, transport, visit + 1).callbacks.append(self._was_delivered)
+            self._after(transport, visit + 1, self._was_delivered)
         else:
             self._enqueue(target, visit + 1)
 
