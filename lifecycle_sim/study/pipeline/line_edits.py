@@ -127,9 +127,11 @@ def _tables(document: Mapping[str, Any], table: str) -> list[dict[str, Any]]:
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-def _rows_called(document: Mapping[str, Any], owner: str) -> list[dict[str, Any]]:
+def _rows_called(document: dict[str, Any], owner: str) -> list[dict[str, Any]]:
     """The tables that *owner* names: by their own names, or all stages or all items; ``capacity`` is one too."""
-    if owner == "capacity" and isinstance(document.get("capacity"), dict):
+    if owner == "capacity" and "capacity" in document:
+        if not isinstance(document["capacity"], dict):
+            document["capacity"] = {"size": document["capacity"]}
         return [document["capacity"]]
     named = [row for table in ("stage", "item") for row in _tables(document, table) if row.get("name", "item") == owner]
     return named or (_tables(document, owner) if owner in ("stage", "item") else [])
