@@ -43,6 +43,11 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
+    from lifecycle_sim.study.pipeline.line_answers import what_if_line
+    from lifecycle_sim.study.pipeline.line_engine import run_line
+    from lifecycle_sim.study.pipeline.line_figures import measure_line
+    from lifecycle_sim.study.pipeline.line_file import load_line
+    from lifecycle_sim.study.pipeline.line_trace import line_trace
     from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.sweep import sweep_allocator
     from lifecycle_sim.study.what_if import WhatIf, what_if_allocator
@@ -87,7 +92,10 @@ __all__ = [
     "capture_file",
     "check",
     "figures",
+    "line_trace",
+    "load_line",
     "load_scenario",
+    "measure_line",
     "open_loop",
     "params",
     "predict",
@@ -96,12 +104,14 @@ __all__ = [
     "replay_all",
     "replay_device",
     "run",
+    "run_line",
     "run_scenario",
     "steady_state",
     "summarise",
     "sweep_allocator",
     "verdict",
     "what_if_allocator",
+    "what_if_line",
     "why_out_of_memory",
     "write",
 ]
@@ -123,6 +133,11 @@ _HOMES = {
     "replay.steady": "SteadyState steady_state",
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
+    "study.pipeline.line_answers": "what_if_line",
+    "study.pipeline.line_engine": "run_line",
+    "study.pipeline.line_figures": "measure_line",
+    "study.pipeline.line_file": "load_line",
+    "study.pipeline.line_trace": "line_trace",
     "study.prediction": "Prediction predict",
     "study.sweep": "sweep_allocator",
     "study.what_if": "WhatIf what_if_allocator",

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from lifecycle_sim.study.pipeline.line import Arrivals, ItemKind, Line, LineCapacity, OutputFrom, Stage
 from lifecycle_sim.study.pipeline.line_draws import Draw
 from lifecycle_sim.study.pipeline.line_engine import run_line
-from lifecycle_sim.study.pipeline.line_figures import measure
+from lifecycle_sim.study.pipeline.line_figures import measure_line
 from lifecycle_sim.study.pipeline.line_occupancy import occupancy
 from lifecycle_sim.study.pipeline.line_run import NEVER
 from tests.lines import departures, exits_of_parallel, highest, lines, tandem
@@ -24,7 +24,7 @@ def test_tandem_lines_keep_to_the_closed_form():
         times = [source.randint(1, 9) for _ in range(source.randint(1, 5))]
         count, every = source.randint(1, 30), source.randint(0, 12)
         run = run_line(tandem(times, count, every))
-        figures, total, slowest = measure(run), sum(times), max(times)
+        figures, total, slowest = measure_line(run), sum(times), max(times)
         exits = [total + number * max(every, slowest) for number in range(count)]
         assert run.left.tolist() == exits
         assert run.end == total + (count - 1) * max(every, slowest)
@@ -37,7 +37,7 @@ def test_tandem_lines_of_the_reference_table(shared):
     table = json.loads((shared / "data/reference/littles_law_systems.json").read_text())["tandem"]
     assert len(table) >= 50
     for row in table:
-        figures = measure(run_line(tandem(row["stages"], row["n"], row["interarrival"])))
+        figures = measure_line(run_line(tandem(row["stages"], row["n"], row["interarrival"])))
         told = (figures.run.end, figures.items.peak, figures.items.area)
         assert told == (row["makespan"], row["peak_wip_free_first"], row["area"])
         assert float(figures.items.average) == pytest.approx(row["avg_wip"])
@@ -74,7 +74,7 @@ def test_what_is_held_is_what_items_stay(line):
     r"""∫N dt = Σ residence, and what is occupied is the sum of its pieces, whatever the line is like."""
     run = run_line(line)
     held = occupancy(run)
-    figures = measure(run, held)
+    figures = measure_line(run, held)
     pieces = held.pieces
     intervals = list(zip(pieces.begin.tolist(), pieces.end.tolist(), pieces.size.tolist(), strict=True))
     assert figures.total.area == sum((end - begin) * size for begin, end, size in intervals)
@@ -148,7 +148,7 @@ def test_nothing_starts_late(line):
 
 def test_sizes_beyond_64_bits_stay_exact():
     line = Line((Stage("s", Draw.fixed(10**6)),), (ItemKind("item", 3, ("s",), size=2**62 - 1),), "B")
-    figures = measure(run_line(line))
+    figures = measure_line(run_line(line))
     assert figures.total.peak == 3 * (2**62 - 1)
     assert figures.total.area == (2**62 - 1) * 10**6 * (1 + 2 + 3)
     assert figures.total.average == Fraction((2**62 - 1) * 6, 3)

@@ -15,7 +15,7 @@ from lifecycle_sim.study.executor import Executor, run_jobs
 from lifecycle_sim.study.pipeline.line import Line
 from lifecycle_sim.study.pipeline.line_edits import Edit, read_edits
 from lifecycle_sim.study.pipeline.line_engine import run_line
-from lifecycle_sim.study.pipeline.line_figures import LineFigures, measure
+from lifecycle_sim.study.pipeline.line_figures import LineFigures, measure_line
 from lifecycle_sim.study.pipeline.line_file import line_of
 
 CONFIDENCE = 0.95
@@ -86,14 +86,14 @@ def answer_lines(named: Sequence[tuple[str, Line]], workers: int | None = 1, exe
     told = iter(run_jobs(_replicate, jobs, work, workers, executor))
     answers = []
     for name, line in named:
-        first = measure(run_line(line))
+        first = measure_line(run_line(line))
         rest = [next(told) for _ in range(1, line.replications)]
         answers.append(_answer(line, name, first, rest))
     return answers
 
 
 def _replicate(job: tuple[Line, int]) -> tuple[dict[str, float], bool]:
-    figures = measure(run_line(*job))
+    figures = measure_line(run_line(*job))
     return key_figures(figures), figures.deadlock is not None
 
 

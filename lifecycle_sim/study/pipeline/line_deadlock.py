@@ -83,13 +83,13 @@ def _of_places(target: Station, stuck: list[_Waiter]) -> list[_Waiter]:
 
 
 def _room(course: Course, at: Station, size: int, stuck: list[_Waiter], who: _Waiter) -> tuple[str, list[_Waiter]]:
-    """What is said of a lack of room, and who holds it."""
+    """What is said of a lack of room, and who holds it: all others that are stuck there, or the waiter's own buffer if there are none."""
     unit = course.line.unit
     if at.room is not None and at.level + size > at.room:
         what = f"room in {at.stage.name} for an output of {size:,} {unit}, and {at.level:,} of {at.room:,} are taken"
-        return what, [each for each in stuck if each.station == at.index and each != who]
+        return what, [each for each in stuck if each.station == at.index and each != who] or [who]
     what = f"room in the line for an output of {size:,} {unit}, and {course.level:,} of {course.room or 0:,} are taken"
-    return what, [each for each in stuck if each != who]
+    return what, [each for each in stuck if each != who] or [who]
 
 
 def _shortest_cycle(holders: dict[_Waiter, list[_Waiter]]) -> list[_Waiter]:

@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 from lifecycle_sim.errors import InputError, ScenarioError
@@ -15,7 +15,9 @@ from lifecycle_sim.program.expressions import did_you_mean
 from lifecycle_sim.study.pipeline import line_keys
 
 _EDIT = re.compile(r"\s*(?:(?P<owner>[^=.]+)\.)?(?P<key>[A-Za-z_][A-Za-z0-9_-]*)\s*=\s*(?P<value>.+?)\s*", re.DOTALL)
-_NEXT = re.compile(r",(?=\s*(?:[^=.,\[\]{}\"']+\.)?[A-Za-z_][A-Za-z0-9_-]*\s*=)")
+_NEXT = re.compile(r",(?=\s*(?:[^=.,]+\.)?[A-Za-z_][A-Za-z0-9_-]*\s*=)")
+_CLOSED = re.compile(r"\"[^\"]*\"|'[^']*'|\[[^\[\]]*\]|\{[^{}]*\}")
+"""What has its commas for itself: texts, lists and tables."""
 _RANGE = re.compile(r"\s*(-?[0-9]+)\s*\.\.\s*(-?[0-9]+)\s*")
 EXAMPLE = "write NAME.KEY=VALUE with the name of a stage or kind of item, such as press.machines=2, or PARAMETER=VALUE"
 MOST_VALUES = 10_000
@@ -48,7 +50,11 @@ def read_edits(text: str) -> tuple[Edit, ...]:
     Raises:
         InputError: it is not of that form.
     """
-    return tuple(_edit(part) for part in _NEXT.split(text))
+    hidden = text
+    while (closed := _CLOSED.sub(lambda found: "_" * len(found[0]), hidden)) != hidden:
+        hidden = closed
+    cuts = [-1, *(comma.start() for comma in _NEXT.finditer(hidden)), len(text)]
+    return tuple(_edit(text[begin + 1 : end]) for begin, end in pairwise(cuts))
 
 
 def read_sweep(texts: Iterable[str]) -> list[tuple[Edit, ...]]:
@@ -122,7 +128,8 @@ def edited(document: Mapping[str, Any], edits: Iterable[Edit], parameters: Mappi
     return changed, given
 
 
-def _tables(document: Mapping[str, Any], table: str) -> list[dict[str, Any]]:
+def tables(document: Mapping[str, Any], table: str) -> list[dict[str, Any]]:
+    """Return the rows of ``[[table]]`` that are tables."""
     rows = document.get(table, [])
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
@@ -133,11 +140,11 @@ def _rows_called(document: dict[str, Any], owner: str) -> list[dict[str, Any]]:
         if not isinstance(document["capacity"], dict):
             document["capacity"] = {"size": document["capacity"]}
         return [document["capacity"]]
-    named = [row for table in ("stage", "item") for row in _tables(document, table) if row.get("name", "item") == owner]
-    return named or (_tables(document, owner) if owner in ("stage", "item") else [])
+    named = [row for table in ("stage", "item") for row in tables(document, table) if row.get("name", "item") == owner]
+    return named or (tables(document, owner) if owner in ("stage", "item") else [])
 
 
 def _unknown(document: Mapping[str, Any], owner: str) -> str:
-    names = [str(row.get("name", "item")) for table in ("stage", "item") for row in _tables(document, table)]
+    names = [str(row.get("name", "item")) for table in ("stage", "item") for row in tables(document, table)]
     there = f": there are {', '.join(names)}"
     return f"there is no stage or kind of item {owner!r}{did_you_mean(owner, names) or there}"

@@ -202,7 +202,7 @@ class LineFigures(Shown):
         return all(judged) if judged else None
 
 
-def measure(run: LineRun, occupied: Occupancy | None = None) -> LineFigures:
+def measure_line(run: LineRun, occupied: Occupancy | None = None) -> LineFigures:
     """Return *run* in figures; *occupied* is its occupancy, where that is known already.
 
     Averages are over the window from the line's warm-up to its horizon, or to the end of the run; peaks are those of the whole run.

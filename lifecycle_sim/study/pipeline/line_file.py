@@ -27,7 +27,7 @@ from lifecycle_sim.study.pipeline.line import (
     WhenFull,
 )
 from lifecycle_sim.study.pipeline.line_check import line_problems
-from lifecycle_sim.study.pipeline.line_edits import Edit, edited
+from lifecycle_sim.study.pipeline.line_edits import Edit, edited, tables
 
 MOST_ROWS = 10_000
 _Row = tuple[Place, dict[str, Any]]
@@ -140,7 +140,7 @@ def _stage(place: Place, row: Mapping[str, Any]) -> Stage:
 
 
 def _kinds(reader: Reader, rows: Iterable[_Row], stages: tuple[Stage, ...], document: Mapping[str, Any]) -> Iterator[ItemKind]:
-    own = any("size" in row for row in document.get("item", []) if isinstance(row, dict))
+    own = any("size" in row for row in tables(document, "item"))
     sized = own or "unit" in document or any(stage.output is not None for stage in stages)
     for place, row in rows:
         explicit = _time(row, "at")
@@ -202,6 +202,6 @@ def _capacity(reader: Reader, document: Mapping[str, Any], unit: str | None, nam
 
 def _unit(unit: str | None, document: Mapping[str, Any], capacity: int | None) -> str:
     """What sizes count: what the scenario says; bytes where anything has a size, else items."""
-    rows = [row for table in ("item", "stage") for row in document.get(table, []) if isinstance(row, dict)]
+    rows = [row for table in ("item", "stage") for row in tables(document, table)]
     sized = capacity is not None or any(key in row for row in rows for key in ("size", "output", "outputs", "capacity"))
     return unit or ("B" if sized else "item")
