@@ -27,7 +27,7 @@ def test_the_first_figure_below_a_command_is_the_peak_it_tells(command, text, mo
         peak, unit = document["rows"][0]["peak"]["amount"], document["source"]["unit"]
     else:
         peak, unit = document["devices"][0]["peak"]["bytes"], "B"
-    assert peak == int(re.search(rf"([0-9][0-9,]*) {unit}\b", text)[1].replace(",", ""))
+    assert peak == int(re.search(rf"([0-9][0-9,]*) {unit}s?\b", text)[1].replace(",", ""))
     assert result.exit_code == (1 if "does not fit" in text or "deadlock" in text else 0)
     assert document["source"]["evidence"] == "simulated"
     assert f"{peak:,} {unit}" in CliRunner().invoke(main, shlex.split(command)).stdout

@@ -24,7 +24,7 @@ def tables(document: Record) -> Iterator[RenderableType]:
     source, rows = document["source"], document["rows"]
     told = Words(source["unit"], source["clock"])
     yield heading(f"{source['name']} · line of {counted(document['rules']['stages'], 'stage')} · {source['evidence']}")
-    yield facts(_rules(document["rules"], rows[0], told))
+    yield stacked(facts(_rules(document["rules"], rows[0], told)))
     if len(rows) == 1:
         yield from _one(rows[0], document["rules"], told)
     else:
@@ -186,7 +186,8 @@ def _several(document: Record, told: Words) -> Iterator[RenderableType]:
     cells = []
     for row in rows:
         made = [_broken(row["name"]), told.short_work(row["total_work"]), told.short(row["average"]["mean"])]
-        made += [told.short(row["peak"]["amount"]), told.time(row["makespan"]), told.time(row["residence"]["mean"])]
+        made += [told.short(row["peak"]["amount"]), told.time(row["makespan"])]
+        made += [told.time(row["residence"]["mean"]) if row["residence"]["count"] else "–"]
         made += [told.time(row["outside"]["mean"])] if outside else [told.rate(row["throughput"]["rate"])]
         made += [_answer(row)] if judged else []
         cells.append(made)
