@@ -163,7 +163,7 @@ def test_visits_have_a_bar_for_each_batch():
     figures = measure_line(run_line(load_line(PEAK, {"gap": 500})))
     axes = line_visits(figures)
     assert len(axes.patches) == 24
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["load 1", "compute 1", "store 1"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["load #1", "compute #1", "store #1"]
     assert sum(bar.get_width() for bar in axes.patches) == pytest.approx(8.0)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from lifecycle_sim.study.pipeline.line import Arrivals, ItemKind, Line, LineCapacity, OutputFrom, Stage
 from lifecycle_sim.study.pipeline.line_draws import Draw
-from lifecycle_sim.study.pipeline.line_engine import run_line
+from lifecycle_sim.study.pipeline.line_engine import Course, run_line
 from lifecycle_sim.study.pipeline.line_figures import measure_line
 from lifecycle_sim.study.pipeline.line_occupancy import occupancy
 from lifecycle_sim.study.pipeline.line_run import NEVER
@@ -127,6 +127,41 @@ def test_visits_come_in_order_and_machines_take_one_batch_at_a_time(line):
             here = np.flatnonzero((due.stage == stage) & (run.enter != NEVER))
             start = np.where(run.start[here] == NEVER, run.end, run.start[here])
             assert highest(list(zip(run.enter[here].tolist(), start.tolist(), [1] * len(here), strict=True))) <= places
+
+
+def test_a_capacity_of_so_many_items_keeps_to_the_recursion():
+    """With room for w items of one size, item i enters when it has come and item i - w has left."""
+    source = random.Random(5)
+    for _ in range(200):
+        times = [source.randint(0, 9) for _ in range(source.randint(1, 4))]
+        arrive, room = sorted(source.randint(0, 40) for _ in range(source.randint(1, 20))), source.randint(1, 5)
+        stages = tuple(Stage(f"s{k}", Draw.fixed(time)) for k, time in enumerate(times))
+        kind = ItemKind("item", len(arrive), tuple(stage.name for stage in stages), Arrivals.EXPLICIT, at=tuple(arrive), size=3)
+        run = run_line(Line(stages, (kind,), "kg", 3 * room + 2, LineCapacity.BLOCK))
+        free, left = [0] * len(times), []
+        for number, came in enumerate(arrive):
+            at = max(came, left[number - room]) if number >= room else came
+            assert run.entered[number] == at
+            for k, time in enumerate(times):
+                at = free[k] = max(at, free[k]) + time
+            left.append(at)
+        assert run.left.tolist() == left
+
+
+@given(lines(blocks=True))
+@settings(max_examples=80)
+def test_the_levels_that_block_are_those_that_are_told(line):
+    """What the run counts for itself, to know who has room, is what its pieces add up to at the end."""
+    course = Course(line, 0)
+    run = course.play()
+    held = occupancy(run).pieces
+    there = held.held.astype(bool)
+    assert course.level == sum(held.size[there].tolist())
+    for station in course.stations:
+        inside = there & (
+            (held.place == station.index) | ((held.place >= len(line.stages)) & (run.agenda.stage[held.visit] == station.index))
+        )
+        assert station.level == sum(held.size[inside].tolist())
 
 
 @given(lines())

@@ -166,6 +166,35 @@ def test_an_item_that_comes_when_another_leaves_finds_its_place_free():
     assert measure_line(run).items.peak == 1
 
 
+def test_works_that_end_at_once_move_on_by_machine_not_by_when_they_began():
+    """Item 1 is on machine 2 from 0 to 9, item 2 on machine 1 from 1 to 9: item 2 is first at b."""
+    items = "".join(f'[[item]]\nname = "k{k}"\ntimes = {{ a = {time} }}\n' for k, time in enumerate((1, 9, 8)))
+    run = run_line(line('[[stage]]\nname = "a"\ntime = 1\nmachines = 2\n[[stage]]\nname = "b"\ntime = 1', items))
+    assert run.start.reshape(3, 2)[:, 1].tolist() == [1, 10, 9]
+
+
+def test_who_waits_longest_for_a_place_gets_it():
+    """b is listed first, so its end is applied first; item 2 is done just then, and item 1 has waited for b since 2."""
+    items = "".join(f'[[item]]\nname = "k{k}"\nroute = ["a", "b"]\ntimes = {{ a = {time} }}\n' for k, time in enumerate((1, 2, 9)))
+    stages = '[[stage]]\nname = "b"\ntime = 9\nbuffer = 0\n[[stage]]\nname = "a"\ntime = 1\nmachines = 3\n'
+    run = run_line(line(stages, items.replace("a = 9", "a = 10")))
+    assert run.start.reshape(3, 2)[:, 1].tolist() == [1, 10, 19]
+
+
+def test_the_shortest_cycle_is_told():
+    """a and b block each other; c waits for a too, but is in no shorter cycle."""
+    stages = "".join(f'[[stage]]\nname = "{name}"\ntime = 1\nbuffer = 0\n' for name in "abc")
+    items = '[[item]]\nname = "x"\nroute = ["a", "b", "a"]\ncount = 2\n[[item]]\nname = "y"\nroute = ["c", "a"]\nstart = 1\n'
+    found = run_line(line(stages, items)).deadlock
+    assert sorted(wait.who for wait in found.cycle) == ["a, machine 1", "b, machine 1"]
+    assert found.inside == 3
+
+
+def test_a_warm_up_leaves_out_of_residence_who_came_before_it():
+    figures = measure_line(run_line(load_line('warmup = 3\n[[item]]\nat = [0, 5]\n[[stage]]\nname = "a"\ntime = 2\n')))
+    assert (figures.finished, figures.residence.count) == (2, 1)
+
+
 def test_two_that_wait_for_each_other_are_a_deadlock_with_its_cycle():
     stages = '[[stage]]\nname = "a"\ntime = 1\nbuffer = 0\n[[stage]]\nname = "b"\ntime = 1\nbuffer = 0\n'
     run = run_line(line(stages, '[[item]]\ncount = 3\nroute = ["a", "b", "a"]\n'))

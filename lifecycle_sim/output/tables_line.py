@@ -66,7 +66,10 @@ def _levels(row: Record, told: Words) -> Iterator[tuple[str, str]]:
     yield "items", f"{items['finished']:,} of {items['coming']:,} went through{lost}, in {told.time(row['makespan'])}"
     yield "peak", f"{told.exact(peak['amount'])} ({told.basis}), at {told.time(peak['time'])}"
     times = f"; the peak is {peak['amount'] * average['span'] / average['area']:,.1f} times that" if average["area"] else ""
-    yield "average", f"{told.mean(average)} over {told.time(average['span'])}{times}"
+    if not average["span"] and row["makespan"]:
+        yield "average", "none: the warm-up is as long as the run"
+    else:
+        yield "average", f"{told.mean(average)} over {told.time(average['span'])}{times}"
     yield "total work", told.work(row["total_work"])
     inside = row["items_in_line"]
     if told.unit != "item":

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 
 from lifecycle_sim.events.trace import Int64
 from lifecycle_sim.output.figures import style
-from lifecycle_sim.output.figures.line_levels import axis_unit, place_colours
+from lifecycle_sim.output.figures.line_levels import axis_unit, place_colours, told_apart
 from lifecycle_sim.output.figures.ticks import time_ticks
 from lifecycle_sim.output.printable import shown
 from lifecycle_sim.study.pipeline.line_figures import LineFigures
@@ -41,7 +41,8 @@ def line_visits(figures: LineFigures, ax: Axes | None = None, title: str = "") -
     until = run.end if len(jobs) < MOST_BARS else int(run.jobs.done[jobs].max())
     scale, unit = axis_unit(line.clock, until)
     ax = style.new_axes(ax, 10.0, 1.5 + LANE_INCHES * max(len(drawn), 4))
-    colours = place_colours(occupancy(run))
+    held = occupancy(run)
+    colours = place_colours(held, told_apart(held))
     labels = _labels(figures)
     for number in jobs:
         _bar(ax, figures, number, drawn, colours, labels[number], scale, until)
@@ -50,7 +51,7 @@ def line_visits(figures: LineFigures, ax: Axes | None = None, title: str = "") -
             ax.axhline(row - 0.5, color=style.FAINT, linewidth=0.8, zorder=1)
     ax.set_ylim(max(len(drawn), 1) - 0.4, -0.6)
     ax.set_xlim(0, max(until, 1) / scale)
-    names = [shown(line.stages[at].name, 24) + (f" {machine + 1}" if line.stages[at].machines > 1 else "") for at, machine in drawn]
+    names = [shown(line.stages[at].name, 24) + (f" #{machine + 1}" if line.stages[at].machines > 1 else "") for at, machine in drawn]
     ax.set_yticks(range(len(drawn)), names)
     ax.set_xlabel(f"time ({unit})")
     time_ticks(ax.xaxis)

@@ -30,7 +30,8 @@ from lifecycle_sim.study.pipeline.line_occupancy import Occupancy, occupancy
 ROOM_ABOVE = 1.16
 CAPACITY_IN_VIEW = 1.6
 WAY_COLOURS = ("#B9C2CA", "#D5DADE", "#A3AFB9")
-MOST_LINES = 8
+MOST_LINES, MOST_PLACES = 8, 12
+LEGEND_COLUMNS, LEGEND_ROW_POINTS, SHORT_NAME = 7, 14.0, 20
 PANEL_INCHES = 1.75
 NAME = 50
 AVERAGE_LOOK: dict[str, Any] = {"color": style.INK, "linewidth": 1.3, "linestyle": (0, (4, 2)), "zorder": 6}
@@ -50,18 +51,30 @@ def axis_unit(clock: Clock, longest: int) -> tuple[int, str]:
     return time_unit(clock, longest)
 
 
-def place_colours(held: Occupancy) -> dict[str, str]:
-    """Return a colour for each stage, and greys for the ways between them."""
-    stages = len(held.run.line.stages)
-    names = held.places
-    found = {name: style.SEQUENCE[at % len(style.SEQUENCE)] for at, name in enumerate(names[:stages])}
-    return found | {name: WAY_COLOURS[at % len(WAY_COLOURS)] for at, name in enumerate(names[stages:])}
+def place_colours(held: Occupancy, apart: frozenset[str]) -> dict[str, str]:
+    """Return a colour for each stage that is told *apart*, greys for the ways between them, and one grey for all others."""
+    stages = held.places[: len(held.run.line.stages)]
+    named = [name for name in stages if name in apart]
+    found = {name: style.SEQUENCE[at % len(style.SEQUENCE)] for at, name in enumerate(named)}
+    ways = {name: WAY_COLOURS[at % len(WAY_COLOURS)] for at, name in enumerate(held.places[len(stages) :])}
+    return dict.fromkeys(held.places, style.OTHERS) | ways | found
+
+
+def told_apart(held: Occupancy) -> frozenset[str]:
+    """Return the places that have a colour of their own: all, or the ones with the most work if they are many."""
+    places = held.places
+    if len(places) <= MOST_PLACES:
+        return frozenset(places)
+    works = [held.at(place).area(0, held.run.end) for place in range(len(places))]
+    ranked = sorted(range(len(places)), key=lambda place: -works[place])
+    return frozenset(places[place] for place in ranked[: MOST_PLACES - 1])
 
 
 def line_occupancy(figures: LineFigures, ax: Axes | None = None, title: str = "") -> Axes:
     """Draw what is occupied in a line over time, stacked by stage, with its peak, its average and its capacity.
 
-    Long runs are drawn at about 2000 times, among them the peak. The legend tells what is at each stage at the peak.
+    Long runs are drawn at about 2000 times, among them the peak. The legend tells what is at each stage at the peak; of more than twelve
+    places those with the least work are one.
 
     Args:
         figures: a run, measured.
@@ -70,7 +83,7 @@ def line_occupancy(figures: LineFigures, ax: Axes | None = None, title: str = ""
     """
     held, run = occupancy(figures.run), figures.run
     ax = style.new_axes(ax)
-    panel = _Panel.of(figures, held, run.end)
+    panel = _Panel.of(figures, held, run.end, told_apart(held))
     panel.draw(ax)
     highest = panel.highest(figures)
     ax.set_ylim(0, ROOM_ABOVE * highest)
@@ -103,10 +116,11 @@ def line_variants(lines: Sequence[tuple[str, LineFigures]], title: str = "", hea
     drawn = lines[:MOST_LINES]
     figure = Picture(figsize=(10.4, 1.3 + PANEL_INCHES * len(drawn)), dpi=DOTS_AN_INCH, layout="constrained")
     end = max(figures.run.end for _, figures in drawn)
-    parts = [(figures, held := occupancy(figures.run), _Panel.of(figures, held, end)) for _, figures in drawn]
-    highest = max(panel.highest(figures) for figures, _, panel in parts)
+    apart = told_apart(occupancy(drawn[0][1].run))
+    parts = [(figures, _Panel.of(figures, occupancy(figures.run), end, apart)) for _, figures in drawn]
+    highest = max(panel.highest(figures) for figures, panel in parts)
     first: Axes | None = None
-    for row, ((name, _), (figures, held, panel)) in enumerate(zip(drawn, parts, strict=True)):
+    for row, ((name, _), (figures, panel)) in enumerate(zip(drawn, parts, strict=True)):
         ax = figure.add_subplot(len(drawn), 1, row + 1, sharex=first, sharey=first, axes_class=PictureAxes)
         first = first or ax
         panel.draw(ax)
@@ -121,11 +135,11 @@ def line_variants(lines: Sequence[tuple[str, LineFigures]], title: str = "", hea
             style.frame(ax, "", "")
         _beside(ax, name, figures, panel)
         if row == 0:
-            entries = [(Patch(facecolor=panel.colours[place]), place) for place in held.places]
-            _legend_above(ax, [*entries, *((artist, text.split(" ")[0]) for artist, text in limits)])
+            entries = [(Patch(facecolor=colour), shown(name, SHORT_NAME)) for name, colour, _, _ in panel.areas]
+            rows = _legend_above(ax, [*entries, *((artist, text.split(" ")[0]) for artist, text in limits)])
             below = " · ".join(shown(text, style.LONGEST_TITLE) for text in dict.fromkeys((title, figures.run.line.title)) if text)
             more = f"; {len(lines) - len(drawn):,} more are not drawn" if len(lines) > len(drawn) else ""
-            style.frame(ax, f"{headline}{more}", below, above=16)
+            style.frame(ax, f"{headline}{more}", below, above=3 + LEGEND_ROW_POINTS * rows)
     figure.supylabel(_label(drawn[0][1]), fontsize=style.NORMAL, color=style.INK)
     return figure.axes[0]
 
@@ -135,40 +149,44 @@ class _Panel:
     """One line, ready to draw: where its levels change, and what each place holds from then on."""
 
     edges: NDArray[Any]
-    levels: list[NDArray[Any]]
-    places: tuple[str, ...]
-    colours: dict[str, str]
+    areas: list[tuple[str, str, tuple[int, ...], NDArray[Any]]]
+    """Name, colour, numbers of the places that it stands for, and levels."""
     scale: int
     unit: str
     end: float
 
     @classmethod
-    def of(cls, figures: LineFigures, held: Occupancy, end: int) -> _Panel:
-        """Return the panel of a line on an axis that ends at *end*."""
+    def of(cls, figures: LineFigures, held: Occupancy, end: int, apart: frozenset[str]) -> _Panel:
+        """Return the panel of a line on an axis that ends at *end*; places that are not to be told *apart* are one."""
         total = held.total
         scale, unit = axis_unit(figures.run.line.clock, end)
         if not len(total.time):
-            return cls(np.zeros(2), [], held.places, place_colours(held), scale, unit, max(end, 1) / scale)
+            return cls(np.zeros(2), [], scale, unit, max(end, 1) / scale)
         peak = int(np.searchsorted(total.time, figures.total.peak_time))
         positions = choose_positions(total.level, keep=[peak])
         times = total.time[positions]
-        levels = []
-        for place in range(len(held.places)):
+        colours, others = place_colours(held, apart), np.zeros(len(times))
+        areas: list[tuple[str, str, tuple[int, ...], NDArray[Any]]] = []
+        left = []
+        for place, name in enumerate(held.places):
             level = held.at(place)
             found = np.searchsorted(level.time, times, side="right") - 1
-            levels.append(np.where(found < 0, 0, level.level[found] if len(level.level) else 0).astype(float))
-        return cls(
-            np.append(times, max(end, int(times[-1]))) / scale, levels, held.places, place_colours(held), scale, unit, max(end, 1) / scale
-        )
+            levels = np.where(found < 0, 0, level.level[found] if len(level.level) else 0).astype(float)
+            if name in apart:
+                areas.append((name, colours[name], (place,), levels))
+            else:
+                left.append(place)
+                others += levels
+        if left:
+            areas.append((f"{len(left):,} other places", style.OTHERS, tuple(left), others))
+        return cls(np.append(times, max(end, int(times[-1]))) / scale, areas, scale, unit, max(end, 1) / scale)
 
     def draw(self, ax: Axes) -> None:
         """Stack the places on *ax*, the first stage lowest."""
         floor = np.zeros(len(self.edges))
-        for place, levels in zip(self.places, self.levels, strict=False):
+        for name, colour, _, levels in self.areas:
             ceiling = floor + np.append(levels, levels[-1])
-            ax.fill_between(
-                self.edges, floor, ceiling, step="post", facecolor=self.colours[place], linewidth=0, zorder=2, gid=f"area {place}"
-            )
+            ax.fill_between(self.edges, floor, ceiling, step="post", facecolor=colour, linewidth=0, zorder=2, gid=f"area {name}")
             floor = ceiling
         ax.plot(
             self.edges,
@@ -190,11 +208,11 @@ class _Panel:
     def entries(self, figures: LineFigures, held: Occupancy) -> list[tuple[Artist, str]]:
         """What the legend shows for each place, the highest of the stack first."""
         present = held.present(figures.total.peak_time)
+        places, sizes = held.pieces.place[present], held.pieces.size[present]
         told = words_of(figures)
-        sums = [sum(held.pieces.size[present][held.pieces.place[present] == place].tolist()) for place in range(len(self.places))]
         rows: list[tuple[Artist, str]] = [
-            (Patch(facecolor=self.colours[place]), f"{told.short(size)}  {shown(place, NAME)}")
-            for place, size in zip(self.places, sums, strict=True)
+            (Patch(facecolor=colour), f"{told.short(sum(sizes[np.isin(places, numbers)].tolist()))}  {shown(name, NAME)}")
+            for name, colour, numbers, _ in self.areas
         ]
         return rows[::-1]
 
@@ -282,13 +300,14 @@ def _beside(ax: Axes, name: str, figures: LineFigures, panel: _Panel) -> None:
         )
 
 
-def _legend_above(ax: Axes, entries: Sequence[tuple[Artist, str]]) -> None:
+def _legend_above(ax: Axes, entries: Sequence[tuple[Artist, str]]) -> int:
+    """Put a legend between *ax* and its headline; return how many rows it takes."""
     drawn = ax.legend(
         [artist for artist, _ in entries],
         [text for _, text in entries],
         loc="lower left",
         bbox_to_anchor=(0, 1.0),
-        ncols=min(len(entries), 8),
+        ncols=min(len(entries), LEGEND_COLUMNS),
         frameon=False,
         fontsize=style.SMALL,
         handlelength=1.4,
@@ -298,3 +317,4 @@ def _legend_above(ax: Axes, entries: Sequence[tuple[Artist, str]]) -> None:
     )
     for text in drawn.get_texts():
         text.set_parse_math(False)
+    return -(-len(entries) // LEGEND_COLUMNS)

@@ -12,6 +12,10 @@ MOST_VISITS = 20_000_000
 """The most visits of one run: some 100 bytes of memory each."""
 
 
+MOST_MACHINES = 1_000_000
+MOST_RUNS = 100_000
+
+
 def line_problems(line: Line) -> list[str]:
     """Return one line for each problem of *line*: what, where, why, and how to mend it."""
     found = [*_twice(line.stages, "stage"), *_twice(line.kinds, "kind of item")]
@@ -26,6 +30,8 @@ def line_problems(line: Line) -> list[str]:
         found += _stage(line, stage)
     if line.visits > MOST_VISITS:
         found.append(f"the line has {line.visits:,} visits of stages: at most {MOST_VISITS:,}, take fewer items")
+    if line.replications > MOST_RUNS:
+        found.append(f"replications: {line.replications:,} runs: at most {MOST_RUNS:,}")
     if line.horizon is not None and line.horizon <= line.warmup:
         found.append(f"horizon: averages would end at {line.horizon} and begin at {line.warmup}: give a horizon after the warmup")
     if line.replications > 1 and not line.random:
@@ -80,6 +86,13 @@ def _unreachable(line: Line) -> Iterator[str]:
 
 
 def _stage(line: Line, stage: Stage) -> Iterator[str]:
+    if stage.machines < 1:
+        yield _line(stage.place, f"machines: {stage.name!r} has none and never lets anything through: give 1 or more")
+    if stage.machines > MOST_MACHINES:
+        yield _line(
+            stage.place,
+            f"machines: {stage.machines:,} at {stage.name!r}: at most {MOST_MACHINES:,}, and no more than items are ever of use",
+        )
     if stage.buffer is not None and stage.batch > 1 and stage.buffer < stage.batch:
         yield _line(
             stage.place,

@@ -133,8 +133,8 @@ class LineFigures(Shown):
         items: how many items are in it.
         stages: stage by stage.
         ways: what is occupied on the ways between stages, by name.
-        residence: from entering to leaving, of the items that left.
-        outside: how long those that entered had waited outside.
+        residence: from entering to leaving, of the items that came after the warm-up and left.
+        outside: how long those that came after the warm-up and entered had waited outside.
         present: what is there at the peak, the largest first.
     """
 
@@ -173,8 +173,8 @@ class LineFigures(Shown):
 
     @property
     def finished(self) -> int:
-        """How many items left the line."""
-        return self.residence.count
+        """How many items left the line, in the whole run."""
+        return int((self.run.left != NEVER).sum())
 
     @property
     def lost(self) -> int:

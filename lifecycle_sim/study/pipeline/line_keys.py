@@ -8,7 +8,7 @@ from typing import Any
 
 from lifecycle_sim.errors import ScenarioError
 from lifecycle_sim.events import Clock
-from lifecycle_sim.program.expressions import did_you_mean, evaluate, evaluate_size, evaluate_time, fill
+from lifecycle_sim.program.expressions import LIMIT, did_you_mean, evaluate, evaluate_size, evaluate_time, fill
 from lifecycle_sim.program.schema import Key
 from lifecycle_sim.study.pipeline.line import Arrivals, Breakdown, InputUntil, LineCapacity, Order, OutputFrom, Per, SetUp, WhenFull
 from lifecycle_sim.study.pipeline.line_draws import COUNTS_OF, TIMES_OF, Draw, Shape
@@ -77,6 +77,8 @@ def size_in(unit: str | None) -> Callable[[Any, Names], int]:
             size = value
         if size < 0:
             raise ScenarioError(f"{value!r} is negative: an item occupies 0 {unit} or more")
+        if size >= LIMIT:
+            raise ScenarioError(f"{value!r} is 2**63 {unit} or more: take a larger unit")
         return size
 
     return read
