@@ -100,6 +100,14 @@ def test_every_key_of_the_document_is_named_in_the_docs(run, more):
     assert {name for name in figures if not name.startswith("utilisation ")} <= named
 
 
+def test_rounding_that_shows_is_told(run, tmp_path):
+    path = tmp_path / "short.toml"
+    path.write_text('[[item]]\ncount = 3\n[[stage]]\nname = "clerk"\ntime = { draw = "exponential", mean = 3 }\n')
+    assert "which shows in the short times of clerk" in " ".join(run("line", path).stdout.split())
+    assert json_of(run("line", path, "--json"))["rules"]["coarse"] == ["clerk"]
+    assert json_of(run("line", "scenarios/line_queue.toml", "--replications", 1, "--json"))["rules"]["coarse"] == []
+
+
 def test_the_document_is_the_same_whoever_works_it_out(run):
     one = run("line", "scenarios/line_workshop.toml", "--replications", 3, "--json", "--workers", 1).stdout
     assert run("line", "scenarios/line_workshop.toml", "--replications", 3, "--json", "--workers", 2).stdout == one

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lifecycle_sim.output.summary import Record
-from lifecycle_sim.study.pipeline.line import Line
+from lifecycle_sim.study.pipeline.line import Line, coarse_draws
 from lifecycle_sim.study.pipeline.line_answers import Estimate, LineAnswer, undetermined
 from lifecycle_sim.study.pipeline.line_figures import LevelFigures, LineFigures, StageFigures, Times
 from lifecycle_sim.study.pipeline.line_run import Deadlock
@@ -40,6 +40,7 @@ def rules_record(line: Line) -> Record:
         "capacity_mode": line.mode.value,
         "random": line.random,
         "seed": line.seed,
+        "coarse": coarse_draws(line),
         "replications": line.replications,
         "warmup": line.warmup,
         "horizon": line.horizon,

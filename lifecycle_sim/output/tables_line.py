@@ -43,6 +43,12 @@ def _rules(rules: Record, row: Record, told: Words) -> Iterator[tuple[str, str]]
         yield "capacity", f"of stages; {MODES[rules['capacity_mode']]}"
     if rules["random"]:
         yield "drawn", f"with seed {rules['seed']}, {counted(rules['replications'], 'run')}"
+    if rules["coarse"]:
+        named = ", ".join(shown(name, 40) for name in rules["coarse"])
+        yield (
+            "rounded",
+            f"to whole {'ticks' if told.clock == 'tick' else 'ns'}, which shows in the short times of {named}: use a finer unit",
+        )
 
 
 def _one(row: Record, rules: Record, told: Words) -> Iterator[RenderableType]:

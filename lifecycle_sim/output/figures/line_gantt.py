@@ -16,7 +16,7 @@ from lifecycle_sim.study.pipeline.line_figures import LineFigures
 from lifecycle_sim.study.pipeline.line_occupancy import occupancy
 from lifecycle_sim.study.pipeline.line_run import NEVER
 
-MOST_LANES, MOST_BARS = 48, 2000
+MOST_LANES, MOST_BARS, MOST_ENTRIES = 48, 2000, 24
 LANE_INCHES, BAR, LETTER_INCHES, WIDTH_INCHES = 0.25, 0.74, 0.06, 7.2
 SETUP, REPAIR, BLOCKED = "#F2F2EE", "#1F2328", "#F4C7C3"
 
@@ -113,7 +113,7 @@ def _bar(
 def _entries(figures: LineFigures, colours: dict[str, str]) -> list[tuple[Artist, str]]:
     entries: list[tuple[Artist, str]] = [
         (Patch(facecolor=colours[stage.name]), f"{shown(stage.name, 30)}, {100 * float(stage.utilisation):.1f} % at work")
-        for stage in figures.stages
+        for stage in figures.stages[:MOST_ENTRIES]
     ]
     looks = (
         ("setup", SETUP, "////", "set-up"),

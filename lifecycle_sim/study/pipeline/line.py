@@ -21,6 +21,8 @@ from lifecycle_sim.program.places import Place
 from lifecycle_sim.study.pipeline.line_draws import Draw
 
 NO_TIME = Draw.fixed(0)
+COARSE = 100
+"""Below a mean of so many units of the clock, rounding changes a drawn time by half a percent of the mean and more."""
 
 
 class LineCapacity(StrEnum):
@@ -244,6 +246,18 @@ class Line:
     def stage(self, name: str) -> Stage:
         """Return the stage called *name*."""
         return next(stage for stage in self.stages if stage.name == name)
+
+
+def coarse_draws(line: Line) -> list[str]:
+    """Return the stages and kinds of items with drawn times so short that rounding them to whole ticks or nanoseconds shows."""
+    stages = [stage.name for stage in line.stages if any(draw.random and draw.mean < COARSE for draw in stage.draws)]
+    kinds = [
+        kind.name
+        for kind in line.kinds
+        if any(draw.random and draw.mean < COARSE for draw in (kind.every, *kind.times.values()))
+        or (kind.arrivals is Arrivals.POISSON and kind.every.mean < COARSE)
+    ]
+    return stages + kinds
 
 
 def sizes_along(line: Line, kind: ItemKind) -> list[int]:
