@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.study.pipeline.line_file import load_line
     from lifecycle_sim.study.pipeline.line_trace import line_trace
     from lifecycle_sim.study.prediction import Prediction, predict
+    from lifecycle_sim.study.recompute import Recompute, what_if
     from lifecycle_sim.study.sweep import sweep_allocator
     from lifecycle_sim.study.what_if import WhatIf, what_if_allocator
     from lifecycle_sim.study.why import Why, why_out_of_memory
@@ -74,6 +75,7 @@ __all__ = [
     "Peak",
     "Prediction",
     "Program",
+    "Recompute",
     "Recording",
     "ScenarioError",
     "SnapshotError",
@@ -110,6 +112,7 @@ __all__ = [
     "summarise",
     "sweep_allocator",
     "verdict",
+    "what_if",
     "what_if_allocator",
     "what_if_line",
     "why_out_of_memory",
@@ -139,6 +142,7 @@ _HOMES = {
     "study.pipeline.line_file": "load_line",
     "study.pipeline.line_trace": "line_trace",
     "study.prediction": "Prediction predict",
+    "study.recompute": "Recompute what_if",
     "study.sweep": "sweep_allocator",
     "study.what_if": "WhatIf what_if_allocator",
     "study.why": "Why why_out_of_memory",

@@ -44,8 +44,9 @@ def line_visits(figures: LineFigures, ax: Axes | None = None, title: str = "") -
     held = occupancy(run)
     colours = place_colours(held, told_apart(held))
     labels = _labels(figures)
+    _bars(ax, figures, jobs, drawn, colours, scale)
     for number in jobs:
-        _bar(ax, figures, number, drawn, colours, labels[number], scale, until)
+        _number(ax, figures, number, drawn, colours, labels[number], scale, until)
     for row, (lane, before) in enumerate(zip(lanes[1:MOST_LANES], lanes, strict=False), start=1):
         if lane[0] != before[0]:
             ax.axhline(row - 0.5, color=style.FAINT, linewidth=0.8, zorder=1)
@@ -80,7 +81,31 @@ def _labels(figures: LineFigures) -> list[str]:
     return labels
 
 
-def _bar(
+def _bars(ax: Axes, figures: LineFigures, jobs: list[int], drawn: dict[tuple[int, int], int], colours: dict[str, str], scale: int) -> None:
+    """Draw what the batches *jobs* did, all bars of one look at a time."""
+    done_jobs, stages = figures.run.jobs, figures.run.line.stages
+    looks: dict[tuple[str, str, str], list[tuple[int, int, int]]] = {}
+    for number in jobs:
+        stage, row = int(done_jobs.stage[number]), drawn[int(done_jobs.stage[number]), int(done_jobs.machine[number])]
+        columns = (done_jobs.begin, done_jobs.setup, done_jobs.repair, done_jobs.done, done_jobs.release)
+        begin, setup, repair, done, release = (int(column[number]) for column in columns)
+        release = figures.run.end if release == NEVER else release
+        parts = [
+            (begin, begin + setup, (SETUP, style.MUTED, "////")),
+            (begin + setup, done - repair, (colours[stages[stage].name], style.PAPER, "")),
+            (done - repair, done, (REPAIR, style.PAPER, "")),
+            (done, release, (BLOCKED, style.PAPER, "")),
+        ]
+        for start, stop, look in parts:
+            if stop > start:
+                looks.setdefault(look, []).append((row, start, stop))
+    for (face, edge, hatch), bars in looks.items():
+        lefts, widths = [start / scale for _, start, _ in bars], [(stop - start) / scale for _, start, stop in bars]
+        rows = [row for row, _, _ in bars]
+        ax.barh(rows, widths, BAR, left=lefts, color=face, edgecolor=edge, linewidth=0.5, hatch=hatch, zorder=3)
+
+
+def _number(
     ax: Axes,
     figures: LineFigures,
     number: int,
@@ -90,24 +115,13 @@ def _bar(
     scale: int,
     until: int,
 ) -> None:
-    run, jobs = figures.run, figures.run.jobs
+    """Write which items a bar stands for, if there is room."""
+    jobs = figures.run.jobs
     stage, row = int(jobs.stage[number]), drawn[int(jobs.stage[number]), int(jobs.machine[number])]
-    begin, setup, repair, done = (int(column[number]) for column in (jobs.begin, jobs.setup, jobs.repair, jobs.done))
-    release = run.end if jobs.release[number] == NEVER else int(jobs.release[number])
-    colour = colours[run.line.stages[stage].name]
-    parts = [
-        (begin, begin + setup, SETUP, style.MUTED, "////"),
-        (begin + setup, done - repair, colour, style.PAPER, ""),
-        (done - repair, done, REPAIR, style.PAPER, ""),
-        (done, release, BLOCKED, style.PAPER, ""),
-    ]
-    for start, stop, face, edge, hatch in parts:
-        if stop > start:
-            ax.barh(row, (stop - start) / scale, BAR, left=start / scale, color=face, edgecolor=edge, linewidth=0.5, hatch=hatch, zorder=3)
-    room = (done - repair - begin - setup) / max(until, 1) * WIDTH_INCHES
-    if room > LETTER_INCHES * (len(label) + 0.6):
-        middle = (begin + setup + done - repair) / 2 / scale
-        ax.text(middle, row, label, ha="center", va="center", fontsize=style.SMALL - 0.5, color=style.on(colour), zorder=4)
+    begin, end = int(jobs.begin[number] + jobs.setup[number]), int(jobs.done[number] - jobs.repair[number])
+    if (end - begin) / max(until, 1) * WIDTH_INCHES > LETTER_INCHES * (len(label) + 0.6):
+        colour = style.on(colours[figures.run.line.stages[stage].name])
+        ax.text((begin + end) / 2 / scale, row, label, ha="center", va="center", fontsize=style.SMALL - 0.5, color=colour, zorder=4)
 
 
 def _entries(figures: LineFigures, colours: dict[str, str]) -> list[tuple[Artist, str]]:
