@@ -24,7 +24,7 @@ SETUP, REPAIR, BLOCKED = "#F2F2EE", "#1F2328", "#F4C7C3"
 def line_visits(figures: LineFigures, ax: Axes | None = None, title: str = "") -> Axes:
     """Draw the visits of a run: a lane for each machine that works, and in it set-up, work, repair, and what is done and cannot move on.
 
-    A number in a bar is that of its item, where there is room for it. At most 48 machines and 2000 batches are drawn, the first ones;
+    A number in a bar is that of its item among those of its kind, ×6 is a batch of six, where there is room. At most 48 machines and 2000 batches are drawn, the first ones;
     what is left out is told.
 
     Args:
@@ -68,7 +68,7 @@ def line_visits(figures: LineFigures, ax: Axes | None = None, title: str = "") -
 
 
 def _labels(figures: LineFigures) -> list[str]:
-    """For each batch the numbers of its items, first and last where it has several."""
+    """For each batch the number of its item among those of its kind, or how many it has."""
     run = figures.run
     visits = np.flatnonzero(run.job != NEVER)
     order = visits[np.argsort(run.job[visits], kind="stable")]
@@ -76,8 +76,7 @@ def _labels(figures: LineFigures) -> list[str]:
     numbers: Int64 = run.agenda.number[run.agenda.item[order]]
     labels = []
     for begin, end in zip(bounds.tolist(), bounds[1:].tolist(), strict=False):
-        mine = sorted(numbers[begin:end].tolist())
-        labels.append("" if not mine else f"{mine[0]}" if len(mine) == 1 else f"{mine[0]}–{mine[-1]}")
+        labels.append(str(numbers[begin]) if end - begin == 1 else f"×{end - begin}")
     return labels
 
 
