@@ -70,6 +70,7 @@ def test_none_of_the_three_determines_another(run):
         ([PEAK, "--set", "nothing"], Exit.BAD_INPUT),
         ([PEAK, "--param", "gaps=3"], Exit.BAD_INPUT),
         ([PEAK, "--kind", "visits"], Exit.USAGE),
+        ([PEAK, "--set", "gap=500", "-o", "absent/line.jsonl"], Exit.USAGE),
         (["scenarios/mlp_step.toml"], Exit.BAD_INPUT),
         (["scenarios/torch214_stub_small.pickle"], Exit.BAD_INPUT),
         (["absent.toml"], Exit.BAD_INPUT),

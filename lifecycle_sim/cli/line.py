@@ -74,12 +74,14 @@ def command(
     Examples:
       lifecycle-sim line scenarios/line_peak.toml
       lifecycle-sim line scenarios/line_peak.toml --sweep gap=0,500,1000 -o three.png
-      lifecycle-sim line scenarios/line_workshop.toml --set paint.machines=2 --set "cut.batch=2,cut.order=shortest"
+      lifecycle-sim line scenarios/line_workshop.toml --set paint.machines=2 --set "saw.machines=2,saw.order=shortest"
       lifecycle-sim line scenarios/line_peak.toml -o line.jsonl
     """
     encode = None
     if output is not None:
         encode = None if Path(output).suffix.lower() in FIGURES else encoder_for(output)
+        if encode is not None and (settings or sweep):
+            raise click.UsageError("a trace is that of one line: leave --set and --sweep out, or draw the lines side by side")
         refuse_to_overwrite(output, force)
     if kind is not None and (output is None or encode is not None):
         raise click.UsageError(f"--kind is what to draw: give a file for it with -o, ending in {', '.join(FIGURES)}")

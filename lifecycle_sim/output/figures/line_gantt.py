@@ -24,8 +24,8 @@ SETUP, REPAIR, BLOCKED = "#F2F2EE", "#1F2328", "#F4C7C3"
 def line_visits(figures: LineFigures, ax: Axes | None = None, title: str = "") -> Axes:
     """Draw the visits of a run: a lane for each machine that works, and in it set-up, work, repair, and what is done and cannot move on.
 
-    A number in a bar is that of its item among those of its kind, ×6 is a batch of six, where there is room. At most 48 machines and 2000 batches are drawn, the first ones;
-    what is left out is told.
+    A number in a bar is that of its item among those of its kind, ×6 is a batch of six, where there is room. At most 48 machines and 2000
+    batches are drawn, the first ones; what is left out is told.
 
     Args:
         figures: a run, measured.

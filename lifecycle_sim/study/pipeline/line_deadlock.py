@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from lifecycle_sim.study.pipeline.line_run import NEVER, Deadlock, Wait
 
 if TYPE_CHECKING:
-    from lifecycle_sim.study.pipeline.line_engine import Course, Machine, Station
+    from lifecycle_sim.study.pipeline.line_engine import Course
+    from lifecycle_sim.study.pipeline.line_station import Machine, Station
 
 MOST_HOLDERS = 8
 
