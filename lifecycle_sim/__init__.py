@@ -44,6 +44,11 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
+    from lifecycle_sim.study.pipeline.line_answers import what_if_line
+    from lifecycle_sim.study.pipeline.line_engine import run_line
+    from lifecycle_sim.study.pipeline.line_figures import measure_line
+    from lifecycle_sim.study.pipeline.line_file import load_line
+    from lifecycle_sim.study.pipeline.line_trace import line_trace
     from lifecycle_sim.study.budget import StateBudget, state_budget
     from lifecycle_sim.study.plan import RegionFrontier, RegionPlan, frontier, plan
     from lifecycle_sim.study.prediction import Prediction, predict
@@ -97,7 +102,10 @@ __all__ = [
     "check",
     "figures",
     "frontier",
+    "line_trace",
+    "load_line",
     "load_scenario",
+    "measure_line",
     "open_loop",
     "params",
     "plan",
@@ -107,6 +115,7 @@ __all__ = [
     "replay_all",
     "replay_device",
     "run",
+    "run_line",
     "run_scenario",
     "state_budget",
     "steady_state",
@@ -115,6 +124,7 @@ __all__ = [
     "verdict",
     "what_if",
     "what_if_allocator",
+    "what_if_line",
     "why_out_of_memory",
     "write",
 ]
@@ -137,6 +147,11 @@ _HOMES = {
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
     "study.plan": "RegionFrontier RegionPlan frontier plan",
+    "study.pipeline.line_answers": "what_if_line",
+    "study.pipeline.line_engine": "run_line",
+    "study.pipeline.line_figures": "measure_line",
+    "study.pipeline.line_file": "load_line",
+    "study.pipeline.line_trace": "line_trace",
     "study.budget": "StateBudget state_budget",
     "study.prediction": "Prediction predict",
     "study.recompute": "Recompute what_if",
