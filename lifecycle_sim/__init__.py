@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
+    from lifecycle_sim.study.budget import StateBudget, state_budget
     from lifecycle_sim.study.pipeline.line_answers import what_if_line
     from lifecycle_sim.study.pipeline.line_engine import run_line
     from lifecycle_sim.study.pipeline.line_figures import measure_line
     from lifecycle_sim.study.pipeline.line_file import load_line
     from lifecycle_sim.study.pipeline.line_trace import line_trace
-    from lifecycle_sim.study.budget import StateBudget, state_budget
     from lifecycle_sim.study.plan import RegionFrontier, RegionPlan, frontier, plan
     from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.recompute import Recompute, what_if
