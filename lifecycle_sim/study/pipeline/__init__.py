@@ -1,0 +1,1 @@
+"""Pipelines: production lines, and schedules of pipeline-parallel training."""
