@@ -17,10 +17,22 @@ if TYPE_CHECKING:
     from lifecycle_sim.output.figures.lines import levels
     from lifecycle_sim.output.figures.occupancy import timeline
     from lifecycle_sim.output.figures.rectangles import address_time
+    from lifecycle_sim.output.figures.schedules import schedule_chart, schedule_twins
     from lifecycle_sim.output.figures.shares import composition
     from lifecycle_sim.output.figures.sizes import size_span
 
-__all__ = ["address_map", "address_time", "composition", "levels", "lifecycle_chart", "save", "size_span", "timeline"]
+__all__ = [
+    "address_map",
+    "address_time",
+    "composition",
+    "levels",
+    "lifecycle_chart",
+    "save",
+    "schedule_chart",
+    "schedule_twins",
+    "size_span",
+    "timeline",
+]
 
 _HOMES = {
     "address_map": "blocks",
@@ -29,6 +41,8 @@ _HOMES = {
     "levels": "lines",
     "lifecycle_chart": "intervals",
     "save": "files",
+    "schedule_chart": "schedules",
+    "schedule_twins": "schedules",
     "size_span": "sizes",
     "timeline": "occupancy",
 }

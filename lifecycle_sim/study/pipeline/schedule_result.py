@@ -15,7 +15,7 @@ from typing import NamedTuple
 from lifecycle_sim.display import Shown
 from lifecycle_sim.events import Clock
 from lifecycle_sim.study.pipeline.schedule import Action, Schedule, Work
-from lifecycle_sim.study.pipeline.schedule_costs import UNIT, Costs, Layer
+from lifecycle_sim.study.pipeline.schedule_costs import UNIT, Costs, Layer, Model
 from lifecycle_sim.study.pipeline.schedule_run import Timed, timed
 from lifecycle_sim.units import format_duration, format_exact
 
@@ -181,17 +181,17 @@ class ScheduleRun(Shown):
         return told
 
 
-def run_schedule(schedule: Schedule, costs: Costs | None = None) -> ScheduleRun:
+def run_schedule(schedule: Schedule, costs: Costs | Model | None = None) -> ScheduleRun:
     """Run *schedule* and return what came of it.
 
     Args:
         schedule: who does what in which order.
-        costs: what each stage takes; by default one tick for each kind of work.
+        costs: what each stage takes, or a model whose layers are cut into the stages; by default one tick for each kind of work.
 
     Raises:
         InputError: the costs are not of as many stages, or the ranks wait for each other in a circle.
     """
-    costs = UNIT.costs(schedule.stages) if costs is None else costs
+    costs = costs if isinstance(costs, Costs) else (costs or UNIT).costs(schedule.stages)
     times = timed(schedule, costs)
     return ScheduleRun(schedule, costs, times, tuple(_rank(schedule, costs, times, rank) for rank in range(schedule.ranks)))
 

@@ -152,6 +152,26 @@ def row_of(run: ScheduleRun, point: Point, capacity: int | None = None) -> Sched
     )
 
 
+def read_sweep(text: str) -> dict[str, tuple[int, ...]]:
+    """Return the values that *text* names for ``p`` (ranks), ``m`` (micro-batches) and ``v`` (chunks), such as ``"p=4,8 m=16,32"``.
+
+    Raises:
+        InputError: it is not of that form, or a letter is not one of them or is there twice.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for part in text.split():
+        letter, equals, values = part.partition("=")
+        numbers = values.split(",")
+        if letter not in ("p", "m", "v") or not equals or not all(each.isascii() and each.isdigit() and len(each) < 10 for each in numbers):
+            raise InputError(f"{part!r} is none of p=…, m=…, v=… with whole numbers and commas: write for example 'p=4,8 m=16,32'")
+        if letter in found:
+            raise InputError(f"{letter} is there twice: write its values with commas between them")
+        found[letter] = tuple(int(each) for each in numbers)
+    if not found:
+        raise InputError("a sweep needs values: write for example 'p=4,8 m=16,32'")
+    return found
+
+
 def possible(ranks: int, microbatches: int, chunks: int = 2) -> tuple[str, ...]:
     """Return the names of all schedules that can have these numbers."""
     return tuple(
