@@ -43,6 +43,12 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
+    from lifecycle_sim.study.pipeline.schedule_capture import captured_layers
+    from lifecycle_sim.study.pipeline.schedule_file import load_layers
+    from lifecycle_sim.study.pipeline.schedule_orders import schedule
+    from lifecycle_sim.study.pipeline.schedule_result import ScheduleRun, run_schedule
+    from lifecycle_sim.study.pipeline.schedule_study import compare_schedules, largest_microbatch
+    from lifecycle_sim.study.pipeline.schedule_trace import schedule_trace
     from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.sweep import sweep_allocator
     from lifecycle_sim.study.what_if import WhatIf, what_if_allocator
@@ -71,6 +77,7 @@ __all__ = [
     "Program",
     "Recording",
     "ScenarioError",
+    "ScheduleRun",
     "SnapshotError",
     "SteadyState",
     "Timeline",
@@ -85,8 +92,12 @@ __all__ = [
     "attribute",
     "capture",
     "capture_file",
+    "captured_layers",
     "check",
+    "compare_schedules",
     "figures",
+    "largest_microbatch",
+    "load_layers",
     "load_scenario",
     "open_loop",
     "params",
@@ -97,6 +108,9 @@ __all__ = [
     "replay_device",
     "run",
     "run_scenario",
+    "run_schedule",
+    "schedule",
+    "schedule_trace",
     "steady_state",
     "summarise",
     "sweep_allocator",
@@ -123,6 +137,12 @@ _HOMES = {
     "replay.steady": "SteadyState steady_state",
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
+    "study.pipeline.schedule_capture": "captured_layers",
+    "study.pipeline.schedule_file": "load_layers",
+    "study.pipeline.schedule_orders": "schedule",
+    "study.pipeline.schedule_result": "ScheduleRun run_schedule",
+    "study.pipeline.schedule_study": "compare_schedules largest_microbatch",
+    "study.pipeline.schedule_trace": "schedule_trace",
     "study.prediction": "Prediction predict",
     "study.sweep": "sweep_allocator",
     "study.what_if": "WhatIf what_if_allocator",

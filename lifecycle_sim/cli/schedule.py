@@ -99,7 +99,7 @@ def command(
     NAME is gpipe, 1f1b, looped-bfs, interleaved-1f1b, zb-h1, zb-h2, interleaved-zb, zbv or dualpipev; LISTS.csv holds action lists as torch
     writes them, a line a rank. Without --costs and --model every stage takes a tick for its forward and for either gradient.
 
-    The exit code is 1 if bytes and a capacity are known and nothing fits.
+    The exit code is 1 if bytes and a capacity are known and nothing fits, or if none of several schedules is possible.
 
     \b
     Examples:
@@ -132,7 +132,8 @@ def command(
         made = read_lists(name) if name.lower().endswith(LISTS) else asked.schedule()
         document = _one(source, made, capacity, limit if largest else None, lists, output, force)
     answer(document, as_json)
-    ctx.exit(Exit.NO if document["fits"] is False else Exit.YES)
+    impossible = "rows" in document and all(row["result"] is None for row in document["rows"])
+    ctx.exit(Exit.NO if document["fits"] is False or impossible else Exit.YES)
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ def _one(
         sized = cache(source.model)
         found = largest_microbatch(made, lambda size: sized(size).costs(made.stages), bound, limit)
     if output is not None:
-        _write(run, bound, output, force, source.name)
+        _write(run, bound, output, force, source.title)
     return run_document(source.name, run, bound, capacity is not None, found, lists, output)
 
 

@@ -76,11 +76,18 @@ class Schedule:
         """How many stages there are, p · v."""
         return len(self.rank_of)
 
+    @cached_property
+    def held(self) -> tuple[tuple[int, ...], ...]:
+        """The stages that each rank holds, in order."""
+        found: list[list[int]] = [[] for _ in self.lists]
+        for stage, rank in sorted(self.rank_of.items()):
+            found[rank].append(stage)
+        return tuple(map(tuple, found))
+
     @property
     def chunks(self) -> int:
         """How many stages a rank holds, v; the most, where ranks differ."""
-        held = list(self.rank_of.values())
-        return max(held.count(rank) for rank in range(self.ranks))
+        return max(map(len, self.held))
 
     @cached_property
     def splits(self) -> bool:
@@ -98,7 +105,7 @@ class Schedule:
 
     def stages_of(self, rank: int) -> tuple[int, ...]:
         """Return the stages that *rank* holds, in order."""
-        return tuple(sorted(stage for stage, holder in self.rank_of.items() if holder == rank))
+        return self.held[rank]
 
     def __len__(self) -> int:
         return sum(map(len, self.lists))

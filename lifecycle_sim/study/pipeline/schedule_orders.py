@@ -29,7 +29,7 @@ from lifecycle_sim.study.pipeline.schedule import Action, Schedule, Work
 F, B, I, W = Work.FORWARD, Work.BACKWARD, Work.INPUT_GRADIENT, Work.WEIGHT_GRADIENT  # noqa: E741
 Turn = tuple[int, int]
 """A stage and a micro-batch."""
-MOST_ACTIONS = 20_000_000
+MOST_ACTIONS = 4_000_000
 
 
 @dataclass(frozen=True)
