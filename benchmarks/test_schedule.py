@@ -1,4 +1,4 @@
-"""What a schedule of 64 ranks and 1024 micro-batches takes, and how that grows. CPU seconds, the least of three."""
+"""What a schedule of 64 ranks and 1024 micro-batches takes, and how that grows: CPU seconds, the least of three."""
 
 from __future__ import annotations
 
@@ -16,9 +16,18 @@ NAMES = ("gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zbv", "dualpipev")
 @pytest.mark.parametrize("name", NAMES)
 def test_64_ranks_and_1024_micro_batches(benchmark: Any, name: str) -> None:
     """Make the lists, run them and measure every rank."""
-    run = benchmark.pedantic(lambda: run_schedule(schedule(name, 64, 1024)), rounds=3, iterations=1)
-    benchmark.extra_info["actions"] = len(run.schedule)
-    print(f"\n{name}: {len(run.schedule):,} actions, {len(run.schedule) / benchmark.stats.stats.min:,.0f} a second")
+
+    def seconds() -> float:
+        begin = time.process_time()
+        made.append(run_schedule(schedule(name, 64, 1024)))
+        taken.append(time.process_time() - begin)
+        return taken[-1]
+
+    made: list[Any] = []
+    taken: list[float] = []
+    benchmark.pedantic(seconds, rounds=3, iterations=1)
+    count = len(made[0].schedule)
+    print(f"\n{name}: {count:,} actions in {min(taken):.2f} CPU s, {count / min(taken):,.0f} a second")
 
 
 @pytest.mark.parametrize("name", ["1f1b", "zbv"])

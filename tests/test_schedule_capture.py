@@ -124,12 +124,22 @@ def test_a_step_without_backward_is_refused(captured):
         captured_layers(one)
 
 
-def test_the_command_captures_the_model(tmp_path):
-    pytest.importorskip("torch")
-    (tmp_path / "net.py").write_text(PROGRAM)
-    arguments = ["schedule", "1f1b", "--stages", "2", "--microbatches", "4", "--model", str(tmp_path / "net.py"), "--device", "h100"]
-    result = CliRunner(catch_exceptions=False).invoke(main, [*arguments, "--batch", "64"])
+def test_the_command_cuts_the_captured_model(captured, monkeypatch):
+    asked = []
+
+    def capture_file(path, function, parameters, **settings):
+        asked.append((path, function, parameters, settings["device"], settings["autocast"]))
+        return captured
+
+    monkeypatch.setattr("lifecycle_sim.sources.capture.capture_file", capture_file)
+    arguments = ["schedule", "1f1b", "--stages", "2", "--microbatches", "4", "--model", "net.py:small", "--device", "l4", "--cut", "blocks"]
+    result = CliRunner(catch_exceptions=False).invoke(main, [*arguments, "--batch", "64", "--autocast", "bf16"])
     assert result.exit_code == 0, result.output
+    assert asked == [("net.py", "small", {"batch": 64}, "l4", "bf16")]
+    peak = run_schedule(schedule("1f1b", 2, 4), captured_layers(captured)).peak
+    assert f"{peak:,} B" in result.stdout
     assert "requested, simulated, on rank" in result.stdout
-    absent = CliRunner().invoke(main, [*arguments[:6], "--model", str(tmp_path / "absent.py")])
-    assert (absent.exit_code, absent.stdout) == (3, "")
+    refused = CliRunner().invoke(main, [*arguments, "--largest"])
+    assert refused.exit_code == 0  # a capture that does not grow: the limit binds
+    assert [parameters for _, _, parameters, *_ in asked[2:]][:2] == [{"batch": 1}, {"batch": 2}]
+    assert "a micro-batch of 65,536" in " ".join(refused.stdout.split())
