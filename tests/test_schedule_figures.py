@@ -41,6 +41,8 @@ def test_every_action_is_a_bar_and_every_rank_a_line(name):
     assert {rank: int(max(line.get_ydata())) for rank, line in lines(sized, "bytes").items()} == {
         rank.rank: rank.peak for rank in made.ranks
     }
+    assert all(line.get_ydata()[-1] == 0 for line in lines(flights, "in flight").values())
+    assert {rank: int(line.get_ydata()[-1]) for rank, line in lines(sized, "bytes").items()} == {r.rank: r.static for r in made.ranks}
     (peak,) = [line for line in sized.lines if line.get_gid() == "peak"]
     assert (float(peak.get_xdata()[0]), int(peak.get_ydata()[0])) == (made.binding.peak_time, made.peak)
 

@@ -91,6 +91,16 @@ def test_each_schedule_is_whole_and_ends(name, chunks, ranks, microbatches):
     assert run_schedule(made).work == ranks * chunks * microbatches * 3
 
 
+def test_pairs_of_dualpipev_are_each_a_forward_and_a_backward_and_the_last_ranks_first_are_none():
+    made = schedule("dualpipev", 4, 8)
+    for actions, pairs in zip(made.lists, made.pairs, strict=True):
+        assert all((actions[place].work, actions[place + 1].work) == ("F", "B") for place in pairs)
+    together = [
+        place for place in range(len(made.lists[3]) - 1) if (made.lists[3][place].work, made.lists[3][place + 1].work) == ("F", "B")
+    ]
+    assert sorted(made.pairs[3]) == together[1:]
+
+
 def test_the_v_holds_the_first_and_the_last_stage_on_one_rank():
     for name in ("zbv", "dualpipev"):
         assert [schedule(name, 4, 8).stages_of(rank) for rank in range(4)] == [(0, 7), (1, 6), (2, 5), (3, 4)]
@@ -422,6 +432,8 @@ def test_the_rank_that_binds_need_not_be_the_first():
 def test_bytes_beyond_64_bits_are_exact():
     run = run_schedule(schedule("gpipe", 2, 8), Costs((Layer(activation=2**62 + 1),) * 2, basis=Basis.PAYLOAD))
     assert run.peak == 8 * 2**62 + 8
+    with pytest.raises(InputError, match=r"a rank holds 36,893,488,147,419,103,240 B, and a trace counts to 2\*\*63 - 1"):
+        schedule_trace(run)
 
 
 def test_a_schedule_without_bytes_has_no_trace():

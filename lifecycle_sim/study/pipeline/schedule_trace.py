@@ -8,6 +8,7 @@ from lifecycle_sim.study.pipeline.schedule import Work
 from lifecycle_sim.study.pipeline.schedule_costs import Layer
 from lifecycle_sim.study.pipeline.schedule_result import ScheduleRun
 
+LARGEST = 2**63 - 1
 PARTS = {
     "static": Category.PARAMETER,
     "resident": Category.WORKSPACE,
@@ -30,11 +31,15 @@ def schedule_trace(run: ScheduleRun, capacity: int | None = None) -> Trace:
         capacity: bytes of each rank, to compare with.
 
     Raises:
-        InputError: no bytes are known.
+        InputError: no bytes are known, or more than a trace can count.
     """
     schedule, basis = run.schedule, run.costs.basis
     if basis is None:
         raise InputError(f"{schedule.name}: no bytes are known, so there is nothing to trace: give costs with sizes, or a model")
+    if (run.peak or 0) > LARGEST:
+        raise InputError(
+            f"{schedule.name}: a rank holds {run.peak:,} B, and a trace counts to 2**63 - 1: take smaller layers or fewer of them"
+        )
     labels: dict[str, int] = {}
     devices = tuple(_Rank(run, rank, labels).trace(basis, capacity) for rank in range(schedule.ranks))
     title = f"{schedule.name}, {schedule.ranks} ranks, {schedule.microbatches} micro-batches"
