@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.study.pipeline.schedule_study import compare_schedules, largest_microbatch
     from lifecycle_sim.study.pipeline.schedule_trace import schedule_trace
     from lifecycle_sim.study.prediction import Prediction, predict
+    from lifecycle_sim.study.recompute import Recompute, what_if
     from lifecycle_sim.study.sweep import sweep_allocator
     from lifecycle_sim.study.what_if import WhatIf, what_if_allocator
     from lifecycle_sim.study.why import Why, why_out_of_memory
@@ -75,6 +76,7 @@ __all__ = [
     "Peak",
     "Prediction",
     "Program",
+    "Recompute",
     "Recording",
     "ScenarioError",
     "ScheduleRun",
@@ -115,6 +117,7 @@ __all__ = [
     "summarise",
     "sweep_allocator",
     "verdict",
+    "what_if",
     "what_if_allocator",
     "why_out_of_memory",
     "write",
@@ -144,6 +147,7 @@ _HOMES = {
     "study.pipeline.schedule_study": "compare_schedules largest_microbatch",
     "study.pipeline.schedule_trace": "schedule_trace",
     "study.prediction": "Prediction predict",
+    "study.recompute": "Recompute what_if",
     "study.sweep": "sweep_allocator",
     "study.what_if": "WhatIf what_if_allocator",
     "study.why": "Why why_out_of_memory",

@@ -23,6 +23,11 @@ def asked(*arguments, code=0):
     return result
 
 
+def words(*arguments, code=0):
+    """What is printed, whatever the width."""
+    return " ".join(asked(*arguments, code=code).stdout.split())
+
+
 def answered(*arguments, code=0):
     return json.loads(asked(*arguments, "--json", code=code).stdout)
 
@@ -34,8 +39,8 @@ def test_one_schedule_tells_times_and_what_is_in_flight():
     assert [rank["in_flight"] for rank in document["ranks"]] == [4, 3, 2, 1]
     assert [rank["area"] for rank in document["ranks"]] == [204, 150, 98, 48]
     assert document["peak"] is None
-    text = asked("1f1b", *SMALL).stdout
-    assert "makespan   57 ticks" in text
+    text = words("1f1b", *SMALL)
+    assert "makespan 57 ticks" in text
     assert "15.8 %" in text
 
 
@@ -45,7 +50,7 @@ def test_bytes_peak_on_the_rank_that_binds_and_the_exit_code_tells_whether_they_
     assert document["capacity"] == {"bytes": 16 * GIB, "given": False, "overflow": int(18.5 * GIB)}
     assert [rank["peak"]["bytes"] for rank in document["ranks"]] == [int(34.5 * GIB)] * 4
     assert answered("gpipe", *SMALL, "--costs", EVEN, "--capacity", "35 GiB")["capacity"]["overflow"] == 0
-    assert "fits" in asked("gpipe", *SMALL, "--costs", EVEN, "--capacity", "35 GiB").stdout
+    assert "fits" in words("gpipe", *SMALL, "--costs", EVEN, "--capacity", "35 GiB")
 
 
 def test_schedules_side_by_side_and_the_sentence_that_neither_time_nor_work_tells_the_peak():
@@ -58,7 +63,7 @@ def test_schedules_side_by_side_and_the_sentence_that_neither_time_nor_work_tell
         "zbv": (int(10.5 * GIB), True),
     }
     assert found["gpipe"]["makespan"] == found["1f1b"]["makespan"] == 114_000_000
-    text = asked("gpipe", *SMALL, "--costs", EVEN, "--compare", "1f1b, zbv").stdout
+    text = words("gpipe", *SMALL, "--costs", EVEN, "--compare", "1f1b, zbv")
     assert "gpipe and 1f1b take the same time and do the same work, and at its peak gpipe holds 3.29 times as" in text
     assert [row["name"] for row in answered("1f1b", *SMALL, "--compare", "all")["rows"]][:2] == ["1f1b", "gpipe"]
     nothing = answered("gpipe", *SMALL, "--costs", EVEN, "--compare", "1f1b", "--capacity", "1 GiB", code=1)
@@ -72,14 +77,14 @@ def test_a_sweep_runs_every_combination_whatever_the_workers():
     assert answered(*arguments, "--workers", "2") == document
     refused = [row for row in document["rows"] if row["why_not"]]
     assert all(row["result"] is None for row in refused)
-    assert "Not possible" in asked(*arguments).stdout
-    assert "do not make" in asked(*arguments).stdout
+    assert "Not possible" in words(*arguments)
+    assert "do not make" in words(*arguments)
 
 
 def test_a_comparison_in_which_nothing_is_possible_is_answered_no():
     document = answered("dualpipev", "--sweep", "p=4,8 m=7", code=1)
     assert [row["result"] for row in document["rows"]] == [None, None]
-    assert "Not possible" in asked("dualpipev", "--sweep", "p=4,8 m=7", code=1).stdout
+    assert "Not possible" in words("dualpipev", "--sweep", "p=4,8 m=7", code=1)
 
 
 def test_the_largest_micro_batch_is_proved_at_both_sides():
@@ -91,11 +96,10 @@ def test_the_largest_micro_batch_is_proved_at_both_sides():
     assert found["at"]["bytes"] <= 80 * GIB < found["above"]["bytes"]
     seven = answered("1f1b", "--stages", 8, "--microbatches", 32, "--costs", GPT3, "--recompute", "--param", "batch=7", code=1)
     assert seven["peak"] == found["above"]["bytes"]
-    assert (
-        "a micro-batch of 6, with 81,990,254,592 B"
-        in asked("1f1b", "--stages", 8, "--microbatches", 32, "--costs", GPT3, "--recompute", "--largest").stdout
+    assert "a micro-batch of 6, with 81,990,254,592 B" in words(
+        "1f1b", "--stages", 8, "--microbatches", 32, "--costs", GPT3, "--recompute", "--largest"
     )
-    assert "none: a micro-batch of 1 takes" in asked("gpipe", *SMALL, "--costs", EVEN, "--largest", code=1).stdout
+    assert "none: a micro-batch of 1 takes" in words("gpipe", *SMALL, "--costs", EVEN, "--largest", code=1)
 
 
 def test_communication_lengthens_the_run_and_not_the_peak():
@@ -125,7 +129,7 @@ def test_action_lists_are_written_and_read_back(tmp_path):
     assert "(0F3;3B1)OVERLAP_F_B" in written.read_text()
     after = answered(written, "--lists")
     assert (after["makespan"], after["lists"], after["ranks"]) == (before["makespan"], before["lists"], before["ranks"])
-    assert "rank 1  1F0 2F0" in asked(written, "--lists").stdout
+    assert "rank 1 1F0 2F0" in words(written, "--lists")
     again = asked("1f1b", *SMALL, "-o", written, code=2)
     assert "exists already" in again.stderr
     asked("1f1b", *SMALL, "-o", written, "--force")
@@ -194,7 +198,7 @@ def test_every_key_of_the_documents_is_named(arguments):
 
 
 def test_many_ranks_are_told_in_part():
-    text = asked("1f1b", "--stages", 40, "--microbatches", 4).stdout
+    text = words("1f1b", "--stages", 40, "--microbatches", 4)
     assert "8 ranks between them are left out" in text
 
 

@@ -27,6 +27,7 @@ COMMANDS = {
     "plot": "Draw a timeline, lifecycle chart, composition or size × span chart.",
     "convert": "Write a trace in another format.",
     "capture": "What a training step would allocate on a card that is not there.",
+    "whatif": "What a captured step would be with modules recomputed: peak, what binds, cost.",
 }
 
 
