@@ -140,6 +140,6 @@ def test_the_command_cuts_the_captured_model(captured, monkeypatch):
     assert f"{peak:,} B" in result.stdout
     assert "requested, simulated, on rank" in result.stdout
     refused = CliRunner().invoke(main, [*arguments, "--largest"])
-    assert refused.exit_code == 0  # a capture that does not grow: the limit binds
-    assert [parameters for _, _, parameters, *_ in asked[2:]][:2] == [{"batch": 1}, {"batch": 2}]
-    assert "a micro-batch of 65,536" in " ".join(refused.stdout.split())
+    assert [parameters for _, _, parameters, *_ in asked[2:]] == [{"batch": 1}, {"batch": 2}]
+    assert (refused.exit_code, refused.stdout) == (3, "")
+    assert "a micro-batch of 2 takes as many bytes as one of 1" in refused.stderr

@@ -197,6 +197,14 @@ def test_every_key_of_the_documents_is_named(arguments):
     assert set(keys_in(answered(*arguments))) <= named
 
 
+def test_costs_without_a_parameter_for_the_size_of_a_micro_batch_have_no_largest(tmp_path):
+    (tmp_path / "fixed.toml").write_text(
+        '[[layer]]\nforward = 1\ninput_gradient = 1\nweight_gradient = 1\nactivation = "1 MiB"\nrepeat = 4\n'
+    )
+    told = asked("1f1b", *SMALL, "--costs", tmp_path / "fixed.toml", "--largest", "--capacity", "1 GiB", code=3)
+    assert "has no parameter batch, the size of a micro-batch: add [parameters] with batch = 1" in told.stderr
+
+
 def test_many_ranks_are_told_in_part():
     text = words("1f1b", "--stages", 40, "--microbatches", 4)
     assert "8 ranks between them are left out" in text

@@ -511,6 +511,11 @@ def test_a_peak_that_falls_is_refused():
         largest_microbatch(schedule("1f1b", 1, 1), lambda size: Costs((Layer(activation=10 // size),), basis=Basis.PAYLOAD), 100, 8)
 
 
+def test_bytes_that_do_not_depend_on_the_micro_batch_are_refused():
+    with pytest.raises(InputError, match="a micro-batch of 2 takes as many bytes as one of 1"):
+        largest_microbatch(schedule("1f1b", 2, 4), lambda _: Costs((Layer(activation=9),) * 2, basis=Basis.PAYLOAD), 100)
+
+
 def test_schedules_show_themselves():
     run = run_schedule(schedule("1f1b", 2, 4), Costs((Layer(activation=5),) * 2, basis=Basis.PAYLOAD))
     assert repr(run) == "ScheduleRun('1f1b', makespan 15, peak 10 B on rank 0)"

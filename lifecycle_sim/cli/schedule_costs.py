@@ -58,7 +58,13 @@ class CostSource:
         if self.costs is not None:
             from lifecycle_sim.study.pipeline.schedule_file import load_layers
 
-            model = load_layers(self.costs, parameters)
+            try:
+                model = load_layers(self.costs, parameters)
+            except ScenarioError as error:
+                if size is None or not any(problem.startswith(f"unknown parameter {SIZE!r}") for problem in error.problems):
+                    raise
+                mend = f"add [parameters] with {SIZE} = 1, and sizes such as '{SIZE} * 4 MiB'"
+                raise ScenarioError(f"{self.costs} has no parameter {SIZE}, the size of a micro-batch: {mend}") from None
         elif self.program is not None:
             model = self._captured(self.program, parameters)
         else:

@@ -232,7 +232,7 @@ def largest_microbatch(order: Schedule, costs_of: Callable[[int], Costs], capaci
         limit: the largest that is allowed.
 
     Raises:
-        InputError: *limit* is less than 1, no bytes are known, or a larger micro-batch takes less.
+        InputError: *limit* is less than 1, no bytes are known, a larger micro-batch takes less, or two samples take what one does.
     """
     if limit < 1:
         raise InputError(f"a limit of {limit} leaves nothing to try: give 1 or more")
@@ -248,6 +248,8 @@ def largest_microbatch(order: Schedule, costs_of: Callable[[int], Costs], capaci
         if any(one.peak > other.peak for one, other in pairwise(ordered)):
             told = ", ".join(f"{each.peak:,} B with {each.size:,}" for each in ordered)
             raise InputError(f"the peak falls as micro-batches grow ({told}), so no search finds the largest")
+        if {each.size for each in ordered} == {1, 2} and ordered[0].peak == ordered[1].peak:
+            raise InputError("a micro-batch of 2 takes as many bytes as one of 1: the costs, or the model, do not depend on its size")
         return probes[-1]
 
     low = probe(1)
