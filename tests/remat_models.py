@@ -293,12 +293,10 @@ def graph_of(
     batch: Callable[[], Any],
     step: Step = plain_step,
     checkpointed: Collection[str] = (),
-    before: Callable[[Any], Any] | None = None,
     **options: Any,
 ) -> StepGraph:
     """The graph of one step of a model, in which torch checkpoints the modules *checkpointed*; inside of :func:`on_cuda`."""
     cuda = on_cuda.rules  # type: ignore[attr-defined]
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
     tracker = Tracker(
         Answers(0.5, 1.0),
         lambda ledger, where: KernelTerms(ledger, where, PROFILE, tuple(TERMS)),
@@ -308,6 +306,19 @@ def graph_of(
     )
     assert tracker.graph is not None
     tracker.graph.follow(cuda.casts)
+    return _tracked(tracker, build, batch, step, checkpointed, options)
+
+
+def graph_on_cpu(build: Callable[[], Any], batch: Callable[[], Any], step: Step = plain_step) -> StepGraph:
+    """The graph of one step on a CPU, outside of :func:`on_cuda`."""
+    return _tracked(Tracker(Answers(0.5, 1.0), graph=True), build, batch, step, (), {})
+
+
+def _tracked(
+    tracker: Tracker, build: Callable[[], Any], batch: Callable[[], Any], step: Step, checkpointed: Collection[str], options: dict[str, Any]
+) -> StepGraph:
+    assert tracker.graph is not None
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
     enabled = gc.isenabled()
     gc.disable()
     try:

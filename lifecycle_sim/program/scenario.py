@@ -66,7 +66,7 @@ def load_scenario(scenario: str | PathLike[str], parameters: Mapping[str, int] |
         ScenarioError: the scenario cannot be read or has problems; ``problems`` lists all of them.
     """
     text, source = scenario_text(scenario)
-    return _program(text, source, parameters or {})
+    return program_of(text, source, parameters or {})
 
 
 def scenario_text(scenario: str | PathLike[str]) -> tuple[str, str]:
@@ -102,8 +102,11 @@ def parsed(text: str, source: str) -> dict[str, Any]:
         raise ScenarioError(f"{source} is not TOML: {error}{_hint(text, str(error))}") from None
 
 
-def _program(text: str, source: str, given: Mapping[str, int]) -> Program:
+def program_of(text: str, source: str, given: Mapping[str, int]) -> Program:
+    """Return the Program that the TOML *text*, which is called *source*, describes; see :func:`load_scenario`."""
     document = parsed(text, source)
+    if "stage" in document:
+        raise ScenarioError(f"{source} has [[stage]] tables: it is a line, ask lifecycle-sim line about it, or load_line in Python")
     reader = Reader(Lines(text, document))
     reader.unknown(document, schema.TOP, Place())
     names = read_parameters(reader, document.get("parameters", {}), given)
@@ -151,7 +154,7 @@ def _cause(text: str, source: str, given: Mapping[str, int]) -> Iterator[str]:
     if not given or not isinstance(own, dict) or not given.keys() <= own.keys():
         return
     with suppress(ScenarioError):
-        _program(text, source, {})
+        program_of(text, source, {})
         values = ", ".join(f"{name} = {value}" for name, value in given.items())
         yield f"the problems below come with {values}: with its own {', '.join(given)} the scenario has none"
 

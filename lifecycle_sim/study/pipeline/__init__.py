@@ -1,1 +1,1 @@
-"""Pipelines: production lines, and schedules of pipeline-parallel training."""
+"""Pipelines: production lines and training schedules, in which the peak is not what the average says."""
