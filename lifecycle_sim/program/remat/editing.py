@@ -280,6 +280,7 @@ class _Run:
         if row.mutates:
             raise self.refused(frame, f"the policy saves {row.name}, which changes its input in place")
         kept = frame.kept[operator] = {}
+        frame.kept_at[operator] = self.account.at
         for storage in row.writes:
             if self.account.is_live(storage):
                 self.account.hold(storage)
@@ -394,7 +395,7 @@ class _Again:
         kept = self._frame.kept.pop(number, None)
         self._skipping = kept is not None
         if kept is not None:
-            self._take_kept(row.name, kept)
+            self._take_kept(number, kept)
             return
         if row.cached_cast and not run.gone.issuperset(row.writes):
             raise run.refused(self._frame, UNDER_AUTOCAST)
@@ -408,10 +409,16 @@ class _Again:
         if row.product:
             self._workspace, self._writes = run.graph.workspace_in_backward, row.writes
 
-    def _take_kept(self, name: str, kept: dict[int, int]) -> None:
+    def _take_kept(self, number: int, kept: dict[int, int]) -> None:
         """The policy saved the outputs of an operator: they take the place of what it would allocate."""
+        graph, since, now = self._run.graph, self._frame.kept_at[number], self._run.account.at
+        name = graph.operators[number].name
         self._reused = {}
         for storage, copy in kept.items():
+            if any(since < place < now for place in graph.changes.get(storage, ())):
+                raise self._run.refused(
+                    self._frame, f"what the policy saves of {name} is changed in place later, which torch does not allow"
+                )
             if storage not in self._now and storage not in self._outside and self._is_made_here(storage):
                 self._reused[storage] = copy
             elif self._now.get(storage, self._outside.get(storage, storage)) == copy:
