@@ -12,6 +12,8 @@ torch: Any = pytest.importorskip("torch", reason="torch is not installed: captur
 import lifecycle_sim as ls  # noqa: E402
 from tests import remat_models as models  # noqa: E402
 from tests.capture_models import ConvNet, images  # noqa: E402
+from tests.cli_support import json_of, lifecycle_sim  # noqa: E402
+from tests.conftest import ROOT  # noqa: E402
 
 
 def adamw(model: Any) -> Any:
@@ -61,3 +63,13 @@ def test_a_capture_without_training_has_no_graph() -> None:
     captured = ls.capture(ConvNet, images, warmup=0)
     with pytest.raises(ls.InputError, match="the trace holds no operators and holds"):
         ls.what_if(captured, "first")
+
+
+def test_the_command_captures_a_file_first() -> None:
+    program = ROOT / "scenarios" / "capture" / "mlp.py"
+    result = lifecycle_sim("whatif", program, "--checkpoint", "layers", "--batch", 64, "--device", "l4", "--json")
+    assert result.returncode == 0, result.stderr
+    document = json_of(result)
+    (device,) = document["devices"]
+    assert device["recomputed"]["modules"] == ["layers"]
+    assert device["cost"]["again"]["flops"] == 2 * 64 * (1024 * 4096 + 4096 * 4096)

@@ -307,7 +307,7 @@ def test_without_a_rule_the_answer_is_wrong(rule: str, monkeypatch: pytest.Monke
         right = edit(graph, calls).rows()
         with monkeypatch.context() as without:
             for name, function in replaced.items():
-                without.setattr(f"lifecycle_sim.program.remat.editing._Run.{name}", function)
+                without.setattr(f"lifecycle_sim.program.remat.editing.Run.{name}", function)
             try:
                 wrong.append(edit(graph, calls, **options).rows() != right)
             except ls.InputError:  # the input that nobody held is gone

@@ -6,6 +6,7 @@ policies       what is saved inside of a region all the same (selective checkpoi
 holds          who holds a storage at a time: references counted, and the edited events in order
 frames         one checkpointed call while the step runs: its inputs, what it saved, what was recomputed
 editing        the edit itself: marks in, events out
+again          one recomputation of a call
 trace          the trace of edited steps
 programs       a step, as it was or edited, as a Program for the engine
 ============== =========================================================================================================
