@@ -43,6 +43,12 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
+    from lifecycle_sim.study.pipeline.line_answers import what_if_line
+    from lifecycle_sim.study.pipeline.line_engine import run_line
+    from lifecycle_sim.study.pipeline.line_figures import measure_line
+    from lifecycle_sim.study.pipeline.line_file import load_line
+    from lifecycle_sim.study.pipeline.line_trace import line_trace
+    from lifecycle_sim.study.plan import RegionFrontier, RegionPlan, frontier, plan
     from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.recompute import Recompute, what_if
     from lifecycle_sim.study.sweep import sweep_allocator
@@ -72,6 +78,8 @@ __all__ = [
     "Program",
     "Recompute",
     "Recording",
+    "RegionFrontier",
+    "RegionPlan",
     "ScenarioError",
     "SnapshotError",
     "SteadyState",
@@ -89,15 +97,21 @@ __all__ = [
     "capture_file",
     "check",
     "figures",
+    "frontier",
+    "line_trace",
+    "load_line",
     "load_scenario",
+    "measure_line",
     "open_loop",
     "params",
+    "plan",
     "predict",
     "read_trace",
     "record",
     "replay_all",
     "replay_device",
     "run",
+    "run_line",
     "run_scenario",
     "steady_state",
     "summarise",
@@ -105,6 +119,7 @@ __all__ = [
     "verdict",
     "what_if",
     "what_if_allocator",
+    "what_if_line",
     "why_out_of_memory",
     "write",
 ]
@@ -126,6 +141,12 @@ _HOMES = {
     "replay.steady": "SteadyState steady_state",
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
+    "study.plan": "RegionFrontier RegionPlan frontier plan",
+    "study.pipeline.line_answers": "what_if_line",
+    "study.pipeline.line_engine": "run_line",
+    "study.pipeline.line_figures": "measure_line",
+    "study.pipeline.line_file": "load_line",
+    "study.pipeline.line_trace": "line_trace",
     "study.prediction": "Prediction predict",
     "study.recompute": "Recompute what_if",
     "study.sweep": "sweep_allocator",

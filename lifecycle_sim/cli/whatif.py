@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from lifecycle_sim.cli.answer import answer
-from lifecycle_sim.cli.capture import split_program
+from lifecycle_sim.cli.captured import captured_trace
 from lifecycle_sim.cli.endings import Exit
 from lifecycle_sim.cli.options import json_option, parameter_option, read_size
 from lifecycle_sim.cli.progress import progress
-from lifecycle_sim.errors import InputError
-from lifecycle_sim.events import Trace
 from lifecycle_sim.output.atomic import refuse_to_overwrite, write_atomically
 from lifecycle_sim.output.exports import encoder_for
 from lifecycle_sim.output.summary import document
@@ -75,7 +71,7 @@ def command(
         encode = encoder_for(output)
         refuse_to_overwrite(output, force)
     parameters = parameters | {name: value for name, value in (("batch", batch), ("seq", seq)) if value is not None}
-    trace = _trace(source, parameters, {"device": device, "autocast": autocast, "dtype": dtype})
+    trace = captured_trace(source, parameters, {"device": device, "autocast": autocast, "dtype": dtype})
     with progress("editing its lifetimes"):
         found = what_if(
             trace,
@@ -93,20 +89,3 @@ def command(
     fits = found.prediction.fits
     answer(document("whatif", trace, source, [record], written=output, fits=fits), as_json)
     ctx.exit(Exit.YES if fits else Exit.NO)
-
-
-def _trace(source: str, parameters: dict[str, int], options: dict[str, str | None]) -> Trace:
-    """The trace that was captured, or that of the program that *source* names."""
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    if source.endswith(".py") or ".py:" in source:
-        from lifecycle_sim.sources.capture.launch import capture_file
-
-        path, function = split_program(source)
-        with progress(f"capturing {source}"):
-            return capture_file(path, function, parameters, **given).trace
-    if given or parameters:
-        names = ", ".join([*(f"--{name}" for name in given), *parameters])
-        raise InputError(f"{source} is captured already: {names} can be chosen for a FILE.py alone")
-    from lifecycle_sim.cli.source import open_trace
-
-    return open_trace(source, {})
