@@ -50,6 +50,12 @@ if TYPE_CHECKING:
     from lifecycle_sim.study.pipeline.line_figures import measure_line
     from lifecycle_sim.study.pipeline.line_file import load_line
     from lifecycle_sim.study.pipeline.line_trace import line_trace
+    from lifecycle_sim.study.pipeline.schedule_capture import captured_layers
+    from lifecycle_sim.study.pipeline.schedule_file import load_layers
+    from lifecycle_sim.study.pipeline.schedule_orders import schedule
+    from lifecycle_sim.study.pipeline.schedule_result import ScheduleRun, run_schedule
+    from lifecycle_sim.study.pipeline.schedule_study import compare_schedules, largest_microbatch
+    from lifecycle_sim.study.pipeline.schedule_trace import schedule_trace
     from lifecycle_sim.study.plan import RegionFrontier, RegionPlan, frontier, plan
     from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.recompute import Recompute, what_if
@@ -83,6 +89,7 @@ __all__ = [
     "RegionFrontier",
     "RegionPlan",
     "ScenarioError",
+    "ScheduleRun",
     "SnapshotError",
     "StateBudget",
     "SteadyState",
@@ -99,10 +106,14 @@ __all__ = [
     "budget",
     "capture",
     "capture_file",
+    "captured_layers",
     "check",
+    "compare_schedules",
     "figures",
     "frontier",
+    "largest_microbatch",
     "line_trace",
+    "load_layers",
     "load_line",
     "load_scenario",
     "measure_line",
@@ -117,6 +128,9 @@ __all__ = [
     "run",
     "run_line",
     "run_scenario",
+    "run_schedule",
+    "schedule",
+    "schedule_trace",
     "state_budget",
     "steady_state",
     "summarise",
@@ -146,13 +160,19 @@ _HOMES = {
     "replay.steady": "SteadyState steady_state",
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
-    "study.plan": "RegionFrontier RegionPlan frontier plan",
+    "study.budget": "StateBudget state_budget",
     "study.pipeline.line_answers": "what_if_line",
     "study.pipeline.line_engine": "run_line",
     "study.pipeline.line_figures": "measure_line",
     "study.pipeline.line_file": "load_line",
     "study.pipeline.line_trace": "line_trace",
-    "study.budget": "StateBudget state_budget",
+    "study.pipeline.schedule_capture": "captured_layers",
+    "study.pipeline.schedule_file": "load_layers",
+    "study.pipeline.schedule_orders": "schedule",
+    "study.pipeline.schedule_result": "ScheduleRun run_schedule",
+    "study.pipeline.schedule_study": "compare_schedules largest_microbatch",
+    "study.pipeline.schedule_trace": "schedule_trace",
+    "study.plan": "RegionFrontier RegionPlan frontier plan",
     "study.prediction": "Prediction predict",
     "study.recompute": "Recompute what_if",
     "study.sweep": "sweep_allocator",

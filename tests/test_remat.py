@@ -122,6 +122,41 @@ def test_selective_policies(policy: tuple[str, ...], early_stop: bool) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("build", "batch", "modules", "policy", "why"),
+    [
+        (
+            models.ResNet5,
+            models.images,
+            ["layers.0"],
+            ["aten.native_batch_norm.default"],
+            "is changed in place later, which torch does not",
+        ),
+        (
+            models.ResNet5,
+            models.images,
+            ["layers.0"],
+            ["aten.relu_.default"],
+            "the policy saves aten.relu_.default, which changes its input",
+        ),
+        (models.Shared, models.vectors, ["blocks.0"], ["aten.view.default"], "a view of what is computed again"),
+        (
+            models.Shared,
+            models.vectors,
+            ["blocks.0", "blocks.0.linear"],
+            ["aten.addmm.default"],
+            "a policy in a checkpointed call that is in",
+        ),
+    ],
+)
+def test_policies_that_torch_or_the_answer_does_not_allow(
+    build: Build, batch: Build, modules: list[str], policy: list[str], why: str
+) -> None:
+    graph = captured(build, batch)
+    with pytest.raises(ls.InputError, match=why):
+        edit(graph, chosen_regions(graph, modules), chosen_policy(graph, policy))
+
+
 # ── what keeps a step as it was ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -272,7 +307,7 @@ def test_without_a_rule_the_answer_is_wrong(rule: str, monkeypatch: pytest.Monke
         right = edit(graph, calls).rows()
         with monkeypatch.context() as without:
             for name, function in replaced.items():
-                without.setattr(f"lifecycle_sim.program.remat.editing._Run.{name}", function)
+                without.setattr(f"lifecycle_sim.program.remat.editing.Run.{name}", function)
             try:
                 wrong.append(edit(graph, calls, **options).rows() != right)
             except ls.InputError:  # the input that nobody held is gone
