@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
+    from lifecycle_sim.study.batch import FeasibleRange, Largest, feasible_range, largest, max_batch
     from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.sweep import sweep_allocator
     from lifecycle_sim.study.what_if import WhatIf, what_if_allocator
@@ -58,8 +59,10 @@ __all__ = [
     "DeviceReplay",
     "DeviceTrace",
     "Events",
+    "FeasibleRange",
     "Finding",
     "InputError",
+    "Largest",
     "LifecycleError",
     "Lifetimes",
     "MissingExtraError",
@@ -86,8 +89,11 @@ __all__ = [
     "capture",
     "capture_file",
     "check",
+    "feasible_range",
     "figures",
+    "largest",
     "load_scenario",
+    "max_batch",
     "open_loop",
     "params",
     "predict",
@@ -123,6 +129,7 @@ _HOMES = {
     "replay.steady": "SteadyState steady_state",
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
+    "study.batch": "FeasibleRange Largest feasible_range largest max_batch",
     "study.prediction": "Prediction predict",
     "study.sweep": "sweep_allocator",
     "study.what_if": "WhatIf what_if_allocator",
