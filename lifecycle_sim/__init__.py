@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
-    from lifecycle_sim.study.batch import FeasibleRange, Largest, feasible_range, largest, max_batch
+    from lifecycle_sim.study.batch import Decision, FeasibleRange, Fitted, Largest, Probe, decide, feasible_range, fit, largest, max_batch
     from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.sweep import sweep_allocator
     from lifecycle_sim.study.what_if import WhatIf, what_if_allocator
@@ -55,12 +55,14 @@ __all__ = [
     "Attribution",
     "Capture",
     "CaptureError",
+    "Decision",
     "DeviceProfile",
     "DeviceReplay",
     "DeviceTrace",
     "Events",
     "FeasibleRange",
     "Finding",
+    "Fitted",
     "InputError",
     "Largest",
     "LifecycleError",
@@ -71,6 +73,7 @@ __all__ = [
     "ParameterTable",
     "Peak",
     "Prediction",
+    "Probe",
     "Program",
     "Recording",
     "ScenarioError",
@@ -89,8 +92,10 @@ __all__ = [
     "capture",
     "capture_file",
     "check",
+    "decide",
     "feasible_range",
     "figures",
+    "fit",
     "largest",
     "load_scenario",
     "max_batch",
@@ -129,7 +134,7 @@ _HOMES = {
     "replay.steady": "SteadyState steady_state",
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
-    "study.batch": "FeasibleRange Largest feasible_range largest max_batch",
+    "study.batch": "Decision FeasibleRange Fitted Largest Probe decide feasible_range fit largest max_batch",
     "study.prediction": "Prediction predict",
     "study.sweep": "sweep_allocator",
     "study.what_if": "WhatIf what_if_allocator",
