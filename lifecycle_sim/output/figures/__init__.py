@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lifecycle_sim.output.figures.blocks import address_map
+    from lifecycle_sim.output.figures.edges import frontier
     from lifecycle_sim.output.figures.files import save
     from lifecycle_sim.output.figures.intervals import lifecycle_chart
     from lifecycle_sim.output.figures.lines import levels
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
     from lifecycle_sim.output.figures.shares import composition
     from lifecycle_sim.output.figures.sizes import size_span
 
-__all__ = ["address_map", "address_time", "composition", "levels", "lifecycle_chart", "save", "size_span", "timeline"]
+__all__ = ["address_map", "address_time", "composition", "frontier", "levels", "lifecycle_chart", "save", "size_span", "timeline"]
 
 _HOMES = {
     "address_map": "blocks",
     "address_time": "rectangles",
     "composition": "shares",
+    "frontier": "edges",
     "levels": "lines",
     "lifecycle_chart": "intervals",
     "save": "files",

@@ -10,7 +10,7 @@ from fractions import Fraction
 from lifecycle_sim.display import Shown
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.study.batch.curve import Shape
-from lifecycle_sim.study.batch.fitted import IN_TOKENS, Fitted, Segment
+from lifecycle_sim.study.batch.fitted import Fitted, Segment
 from lifecycle_sim.study.batch.search import largest
 from lifecycle_sim.units import format_exact
 
@@ -166,7 +166,10 @@ def decide_all(
     widen: int | Fraction = 1,
 ) -> tuple[Decision, ...]:
     """Return a decision for each of *lengths*, by default those that were probed; batches of mixed lengths take the least of them."""
-    asked: list[int | None] = list(lengths) or [segment.seq for segment in fitted.segments]
-    if not lengths and fitted.by == IN_TOKENS:
-        asked = list(dict.fromkeys(sorted(probe.seq for probe in fitted.probes if probe.seq is not None)))
+    asked = lengths or lengths_of(fitted)
     return tuple(decide(fitted, budget, seq, limit=limit, headroom=headroom, widen=widen) for seq in asked)
+
+
+def lengths_of(fitted: Fitted) -> tuple[int | None, ...]:
+    """Return the lengths that were probed, rising; one None where there are none."""
+    return tuple(dict.fromkeys(sorted((probe.seq for probe in fitted.probes), key=lambda seq: seq or 0)))
