@@ -10,7 +10,7 @@ import click
 
 from lifecycle_sim.cli.capture import split_program
 from lifecycle_sim.cli.fit_options import counts
-from lifecycle_sim.study.batch.runs import CapturePlan, captures
+from lifecycle_sim.study.batch.runs import CapturePlan, capture_runs
 
 
 @click.command()
@@ -34,7 +34,7 @@ def main(
 ) -> None:
     """Print the probes of PROGRAM, a FILE.py or FILE.py:FUNCTION."""
     path, function = split_program(program)
-    measure = captures(CapturePlan(path, function, device=device, autocast=autocast, warmup=warmup), workers)
+    measure = capture_runs(CapturePlan(path, function, device=device, autocast=autocast, warmup=warmup), workers)
     click.echo("batch,seq,peak,basis,evidence,step,phase")
     for peaks in measure([(length, size) for length in seq for size in batch]):
         click.echo(f"{peaks.batch},{peaks.seq},{peaks.peak(basis)} B,{basis},{peaks.evidence},{warmup + 1},{peaks.phase}")

@@ -43,7 +43,22 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
-    from lifecycle_sim.study.batch import Decision, FeasibleRange, Fitted, Largest, Probe, decide, feasible_range, fit, largest, max_batch
+    from lifecycle_sim.study.batch import (
+        CapturePlan,
+        Decision,
+        FeasibleRange,
+        Fitted,
+        Largest,
+        Probe,
+        Verified,
+        capture_runs,
+        decide,
+        feasible_range,
+        find_largest,
+        fit,
+        largest,
+        max_batch,
+    )
     from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.sweep import sweep_allocator
     from lifecycle_sim.study.what_if import WhatIf, what_if_allocator
@@ -55,6 +70,7 @@ __all__ = [
     "Attribution",
     "Capture",
     "CaptureError",
+    "CapturePlan",
     "Decision",
     "DeviceProfile",
     "DeviceReplay",
@@ -86,15 +102,18 @@ __all__ = [
     "UnitError",
     "UnsafePickleError",
     "Verdict",
+    "Verified",
     "WhatIf",
     "Why",
     "attribute",
     "capture",
     "capture_file",
+    "capture_runs",
     "check",
     "decide",
     "feasible_range",
     "figures",
+    "find_largest",
     "fit",
     "largest",
     "load_scenario",
@@ -134,7 +153,8 @@ _HOMES = {
     "replay.steady": "SteadyState steady_state",
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
-    "study.batch": "Decision FeasibleRange Fitted Largest Probe decide feasible_range fit largest max_batch",
+    "study.batch": "CapturePlan Decision FeasibleRange Fitted Largest Probe Verified capture_runs decide feasible_range find_largest fit "
+    "largest max_batch",
     "study.prediction": "Prediction predict",
     "study.sweep": "sweep_allocator",
     "study.what_if": "WhatIf what_if_allocator",

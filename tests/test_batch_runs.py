@@ -14,7 +14,7 @@ from lifecycle_sim.study.batch.frontier import frontier
 from lifecycle_sim.study.batch.growth import growth
 from lifecycle_sim.study.batch.helps import what_could_help
 from lifecycle_sim.study.batch.measured import StepPeaks, probe_of_trace, step_peaks
-from lifecycle_sim.study.batch.runs import CapturePlan, ScenarioPlan, scenarios
+from lifecycle_sim.study.batch.runs import CapturePlan, ScenarioPlan, scenario_runs
 from lifecycle_sim.study.batch.verified import find_largest
 from tests.cli_support import small_trace
 from tests.conftest import ROOT
@@ -27,7 +27,7 @@ PLACES = [(seq, batch) for seq in (64, 256) for batch in (1, 4, 16)]
 
 
 def test_a_scenario_is_run_for_each_place():
-    found = scenarios(ScenarioPlan(MLP))(PLACES)
+    found = scenario_runs(ScenarioPlan(MLP))(PLACES)
     for peaks, (seq, batch) in zip(found, PLACES, strict=True):
         replayed = ls.replay_device(ls.run_scenario(MLP, {"batch": batch, "seq": seq}))
         assert (peaks.seq, peaks.batch, peaks.peak("payload")) == (seq, batch, replayed.peak.size)
@@ -38,7 +38,7 @@ def test_a_scenario_is_run_for_each_place():
 
 
 def test_a_sweep_over_spawned_processes_is_the_same():
-    assert list(scenarios(ScenarioPlan(MLP), workers=2)(PLACES)) == list(scenarios(ScenarioPlan(MLP))(PLACES))
+    assert list(scenario_runs(ScenarioPlan(MLP), workers=2)(PLACES)) == list(scenario_runs(ScenarioPlan(MLP))(PLACES))
 
 
 def test_a_sweep_on_dask_is_the_same():
@@ -49,13 +49,13 @@ def test_a_sweep_on_dask_is_the_same():
             distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
             distributed.Client(cluster) as client,
         ):
-            found = find_largest(scenarios(ScenarioPlan(MLP), executor=client.get_executor()), 2**30, [64, 256], basis="payload")
-    assert found == find_largest(scenarios(ScenarioPlan(MLP)), 2**30, [64, 256], basis="payload")
+            found = find_largest(scenario_runs(ScenarioPlan(MLP), executor=client.get_executor()), 2**30, [64, 256], basis="payload")
+    assert found == find_largest(scenario_runs(ScenarioPlan(MLP)), 2**30, [64, 256], basis="payload")
     assert [each.value for each in found] == [2516, 629]
 
 
 def test_a_frontier_holds_both_sides_of_each_length():
-    edge = frontier(find_largest(scenarios(ScenarioPlan(MLP)), 2**30, [64, 128, 256], basis="payload"))
+    edge = frontier(find_largest(scenario_runs(ScenarioPlan(MLP)), 2**30, [64, 128, 256], basis="payload"))
     assert (edge.lengths, edge.largest) == ((64, 128, 256), (2516, 1258, 629))
     for row, (length, largest) in enumerate(zip(edge.lengths, edge.largest, strict=True)):
         for batch in (largest, largest + 1):
@@ -63,9 +63,9 @@ def test_a_frontier_holds_both_sides_of_each_length():
             truth = ls.replay_device(ls.run_scenario(MLP, {"batch": batch, "seq": length})).peak.size
             assert (edge.peaks[row][column], edge.measured[row][column]) == (truth, True)
             assert (truth <= edge.room) == (batch == largest)
-    assert len(frontier(find_largest(scenarios(ScenarioPlan(MLP)), 2**30, [64, 256], basis="payload"), 6).batches) == 6
+    assert len(frontier(find_largest(scenario_runs(ScenarioPlan(MLP)), 2**30, [64, 256], basis="payload"), 6).batches) == 6
     with pytest.raises(ls.InputError, match="needs the largest batches at two lengths"):
-        frontier(find_largest(scenarios(ScenarioPlan(MLP)), 2**30, [64], basis="payload"))
+        frontier(find_largest(scenario_runs(ScenarioPlan(MLP)), 2**30, [64], basis="payload"))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_frontier_holds_both_sides_of_each_length():
 )
 def test_bad_arguments_are_told(more, says):
     with pytest.raises(ls.InputError, match=says):
-        find_largest(scenarios(ScenarioPlan(MLP)), **{"budget": 1, "basis": "payload", **more})
+        find_largest(scenario_runs(ScenarioPlan(MLP)), **{"budget": 1, "basis": "payload", **more})
 
 
 # -- recordings ------------------------------------------------------------------------------------------------------
@@ -206,3 +206,18 @@ def test_the_phases_of_a_capture_hold_its_peak(decoder):
     parameters = sum(row.size for row in capture.parameters)
     assert peaks.states["parameter"] == peaks.states["gradient"] == parameters
     assert peaks.states_together == 4 * parameters  # two moments
+
+
+def test_the_frontier_is_drawn_between_what_fits_and_what_does_not():
+    edge = frontier(find_largest(scenario_runs(ScenarioPlan(MLP)), 2**30, [64, 128, 256], basis="payload"))
+    ax = ls.figures.frontier(edge, title="mlp_step.toml")
+    (line,) = [each for each in ax.lines if each.get_gid() == "frontier"]
+    across = line.get_xdata().tolist()
+    for row, largest in enumerate(edge.largest):
+        place = across[2 * row]
+        assert place == across[2 * row + 1] == edge.batches.index(largest) + 1
+    texts = [text.get_text() for text in ax.texts]
+    assert len([text for text in texts if text.endswith("iB")]) == 3 * len(edge.batches)
+    bold = [text for text in ax.texts if text.get_fontweight() == "bold"]
+    assert len(bold) == sum(sum(row) for row in edge.measured)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["64", "128", "256"]

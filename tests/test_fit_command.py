@@ -25,7 +25,7 @@ def run():
 
 
 def fake_captures(fixed, per_sample, states=(("parameter", 400), ("gradient", 400), ("optimizer_state", 800)), holes=()):
-    """What ``captures`` returns, without any."""
+    """What ``capture_runs`` returns, without any."""
 
     def measure(places):
         found = []
@@ -44,7 +44,7 @@ def fake_captures(fixed, per_sample, states=(("parameter", 400), ("gradient", 40
 @pytest.fixture
 def captures(monkeypatch):
     def put(*arguments, **more):
-        monkeypatch.setattr("lifecycle_sim.cli.fit_questions.captures", fake_captures(*arguments, **more))
+        monkeypatch.setattr("lifecycle_sim.cli.fit_questions.capture_runs", fake_captures(*arguments, **more))
 
     return put
 
@@ -315,3 +315,24 @@ def test_a_real_file_is_captured(run):
     assert (result.exit_code, answer["batch"], answer["binding"], answer["basis"]) == (Exit.YES, 1, "limit", "reserved")
     assert answer["states"]["optimizer_state"] == 2 * answer["states"]["parameter"] == 2 * answer["states"]["gradient"]
     assert answer["phase"] == "optimizer"
+
+
+def test_every_key_is_documented(run, captures, tmp_path):
+    from tests.test_json_docs import SECTIONS, keys_in
+
+    captures(2000, 30)
+    path = write(tmp_path / "p.csv", [(b, 10, 1000 + 100 * b) for b in (1, 4, 8)])
+    steps = ("--global-batch", "64", "--overhead", "1 ms", "--time-per-sample", "1 ms", "--deadline", "1 s")
+    asked = [
+        ("x.py", "--budget", "20 kB", "--seq", "8,16", *steps),
+        ("x.py", "--budget", "1 kB"),
+        (path, "--budget", "3 kB", "--widen", "2", *steps),
+        (ROOT / "scenarios/batch/three_configurations.toml",),
+        ("--fixed", "1 B", "--per-sample", "1 B", "--budget", "9 B"),
+    ]
+    import re
+
+    named = set(re.findall(r"`([a-z_]+)`", SECTIONS["fit"])) | {"schema", "source"}
+    data = {"requested", "allocated", "reserved", "parameter", "gradient", "optimizer_state", "activation"}
+    for arguments in asked:
+        assert set(keys_in(document(run(*arguments, "--json")))) - data <= named

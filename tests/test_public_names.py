@@ -10,12 +10,12 @@ from tests.cli_support import KIB, small_trace
 from tests.conftest import ROOT
 
 NAMES = (
-    "Attribution Capture CaptureError Decision DeviceProfile DeviceReplay DeviceTrace Events FeasibleRange Finding Fitted "
-    "InputError Largest LifecycleError Lifetimes MissingExtraError OpenLoop OutputExistsError ParameterTable Peak Prediction Probe "
-    "Program Recording ScenarioError SnapshotError SteadyState Timeline Trace TraceFormatError TraceInvariantError UnitError "
-    "UnsafePickleError Verdict WhatIf Why attribute capture capture_file check decide feasible_range figures fit largest "
-    "load_scenario max_batch open_loop params predict read_trace record replay_all replay_device run run_scenario steady_state "
-    "summarise sweep_allocator verdict what_if_allocator why_out_of_memory write"
+    "Attribution Capture CaptureError CapturePlan Decision DeviceProfile DeviceReplay DeviceTrace Events FeasibleRange Finding "
+    "Fitted InputError Largest LifecycleError Lifetimes MissingExtraError OpenLoop OutputExistsError ParameterTable Peak Prediction "
+    "Probe Program Recording ScenarioError SnapshotError SteadyState Timeline Trace TraceFormatError TraceInvariantError UnitError "
+    "UnsafePickleError Verdict Verified WhatIf Why attribute capture capture_file capture_runs check decide feasible_range figures "
+    "find_largest fit largest load_scenario max_batch open_loop params predict read_trace record replay_all replay_device run "
+    "run_scenario steady_state summarise sweep_allocator verdict what_if_allocator why_out_of_memory write"
 )
 
 

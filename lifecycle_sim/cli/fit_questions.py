@@ -28,7 +28,7 @@ from lifecycle_sim.study.batch.frontier import frontier
 from lifecycle_sim.study.batch.growth import growth
 from lifecycle_sim.study.batch.measured import probe_of_trace
 from lifecycle_sim.study.batch.probes import Probe, read_probes
-from lifecycle_sim.study.batch.runs import CapturePlan, Measure, ScenarioPlan, captures, scenarios
+from lifecycle_sim.study.batch.runs import CapturePlan, Measure, ScenarioPlan, capture_runs, scenario_runs
 from lifecycle_sim.study.batch.search import feasible_range
 from lifecycle_sim.study.batch.verified import LIMIT, find_largest
 from lifecycle_sim.units import parse_bytes
@@ -129,7 +129,7 @@ def captured(asked: Asked) -> Answered:
         asked.conf,
         max(0, budget - asked.headroom),
     )
-    return _runs(asked, "captures", captures(plan, asked.workers), budget, card, asked.basis or "reserved")
+    return _runs(asked, "captures", capture_runs(plan, asked.workers), budget, card, asked.basis or "reserved")
 
 
 def toml(asked: Asked) -> Answered:
@@ -150,7 +150,7 @@ def toml(asked: Asked) -> Answered:
     if asked.budget is None and asked.device is None and isinstance(own, str):
         asked = replace(asked, budget=parse_bytes(own, round_down=True))
     budget, card = _budget(asked)
-    return _runs(asked, "scenario", scenarios(ScenarioPlan(name, asked.parameters)), budget, card, asked.basis or "payload")
+    return _runs(asked, "scenario", scenario_runs(ScenarioPlan(name, asked.parameters)), budget, card, asked.basis or "payload")
 
 
 def _runs(asked: Asked, kind: str, measure: Measure, budget: int, card: str | None, basis: str) -> Answered:

@@ -326,8 +326,8 @@ def _growth(document: Record) -> RenderableType | None:
     rows = [
         (
             shown(row["owner"]),
-            format_exact(row["before"]),
-            format_exact(row["after"]),
+            format_bytes(row["before"]),
+            format_bytes(row["after"]),
             f"{row['after'] / row['before']:.3g} ×" if row["before"] else "",
             ", ".join(f"{name} {share_of(size, row['after'])}" for name, size in row["terms"].items() if size and row["after"]),
         )

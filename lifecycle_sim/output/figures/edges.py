@@ -38,7 +38,7 @@ def frontier(edge: Frontier, ax: Axes | None = None, title: str = "") -> Axes:
     for row in range(rows):
         for column in range(columns):
             if rows * columns <= MOST_TEXT:
-                text, run = format_bytes(edge.peaks[row][column]), edge.measured[row][column]
+                text, run = _short(edge.peaks[row][column]), edge.measured[row][column]
                 colour = style.PAPER if share[row, column] > 1.6 else style.INK
                 weight = "bold" if run else "normal"
                 ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=6.5, color=colour, fontweight=weight)
@@ -80,6 +80,12 @@ def frontier(edge: Frontier, ax: Axes | None = None, title: str = "") -> Axes:
         ],
     )
     return ax
+
+
+def _short(size: int) -> str:
+    """Bytes in four digits."""
+    value, unit = format_bytes(size).split()
+    return f"{float(value):.4g} {unit}"
 
 
 def _draw_edge(ax: Axes, edge: Frontier) -> None:

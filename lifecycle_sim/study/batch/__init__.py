@@ -25,23 +25,31 @@ from lifecycle_sim.study.batch.decision import Binding, Decision, decide, decide
 from lifecycle_sim.study.batch.fitted import Fitted, fit
 from lifecycle_sim.study.batch.left_out import Residual, residuals
 from lifecycle_sim.study.batch.probes import Probe, read_probes
+from lifecycle_sim.study.batch.runs import CapturePlan, ScenarioPlan, capture_runs, scenario_runs
 from lifecycle_sim.study.batch.search import FeasibleRange, Largest, feasible_range, largest, max_batch
+from lifecycle_sim.study.batch.verified import Verified, find_largest
 
 __all__ = [
     "Binding",
+    "CapturePlan",
     "Decision",
     "FeasibleRange",
     "Fitted",
     "Largest",
     "Probe",
     "Residual",
+    "ScenarioPlan",
     "Shape",
+    "Verified",
+    "capture_runs",
     "decide",
     "decide_all",
     "feasible_range",
+    "find_largest",
     "fit",
     "largest",
     "max_batch",
     "read_probes",
     "residuals",
+    "scenario_runs",
 ]

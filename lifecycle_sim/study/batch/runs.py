@@ -53,7 +53,7 @@ class CapturePlan:
             raise InputError("warmup is 0: the first step is no probe, for optimizer state is made in it; give 1 or more")
 
 
-def captures(plan: CapturePlan, workers: int | None = None, executor: Executor | None = None) -> Measure:
+def capture_runs(plan: CapturePlan, workers: int | None = None, executor: Executor | None = None) -> Measure:
     """Return what measures by captures.
 
     Args:
@@ -108,8 +108,8 @@ class ScenarioPlan:
     seq: str = "seq"
 
 
-def scenarios(plan: ScenarioPlan, workers: int | None = 1, executor: Executor | None = None) -> Measure:
-    """Return what measures by running a scenario; the arguments are those of :func:`captures`."""
+def scenario_runs(plan: ScenarioPlan, workers: int | None = 1, executor: Executor | None = None) -> Measure:
+    """Return what measures by running a scenario; the arguments are those of :func:`capture_runs`."""
     return partial(_in_parallel, scenario_peaks, plan, workers, executor)
 
 

@@ -131,7 +131,7 @@ def find_largest(
     """Find the largest batch at each of some lengths, or the longest sequence at each of some batches, by runs on both sides.
 
     Args:
-        measure: what runs a step, see :func:`~lifecycle_sim.study.batch.runs.captures`.
+        measure: what runs a step, see :func:`~lifecycle_sim.study.batch.runs.capture_runs`.
         budget: bytes there are.
         others: the lengths to find batches at, None for steps that have none; or the batches to find lengths at.
         axis: what to find.
