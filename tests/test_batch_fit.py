@@ -168,6 +168,14 @@ def test_a_mixed_bound_is_the_next_probe():
     assert [model.upper(batch) for batch in (1, 2, 3, 5, 8, 9)] == [285, 445, 470, 719, 719, 1197]
 
 
+def test_rounded_bytes_of_any_shape_may_jump_by_a_sample_and_a_bit():
+    pairs = ((1, 285), (2, 445), (4, 470), (8, 719), (16, 1197))
+    model = fit(probes(*((batch, peak * GB) for batch, peak in pairs), basis="reserved"))
+    jump = 2 << 20
+    assert [model.upper(batch) - jump for batch in (1, 3, 8)] == [(285 + 160) * GB, 470 * GB + 25 * GB // 2, 719 * GB + 249 * GB // 4]
+    assert decide(model, 719 * GB).batch == 8  # seen
+
+
 def test_only_tokens_matter_where_all_lengths_lie_on_one_line():
     given_probes = [Probe(b, 1000 + 7 * b * s, seq=s, evidence=SIMULATED) for s in (64, 128) for b in (1, 2, 4)]
     model = fit(given_probes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +13,7 @@ import click
 from lifecycle_sim.cli.capture import split_program
 from lifecycle_sim.cli.fit_options import Asked
 from lifecycle_sim.cli.progress import progress
-from lifecycle_sim.cli.source import name_of
+from lifecycle_sim.cli.source import name_of, standard_input
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.output import summary_fit as records
 from lifecycle_sim.output.atomic import refuse_to_overwrite
@@ -60,7 +59,7 @@ def probes_file(asked: Asked) -> Answered:
     """A CSV of probes."""
     name = asked.source or ""
     try:
-        data = sys.stdin.buffer.read(LARGEST_FILE + 1) if name == "-" else _read(name)
+        data = standard_input().read(LARGEST_FILE + 1) if name == "-" else _read(name)
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"{name_of(name)}: is no CSV of probes, but no text at all: a recording is given as --probe BATCH=FILE") from None

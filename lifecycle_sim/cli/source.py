@@ -59,7 +59,7 @@ def open_scenario(source: str, parameters: dict[str, int]) -> Program:
                 raise
             raise InputError(f"{source} is a recording, not a scenario: ask lifecycle-sim peak about it") from None
     try:
-        text = _standard_input().read(LARGEST + 1).decode("utf-8-sig")
+        text = standard_input().read(LARGEST + 1).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
             f"standard input is not UTF-8 text (byte {error.start:,}), so it is no scenario: if it is a recording, use peak"
@@ -141,7 +141,7 @@ def parameters_of(given: Iterable[str]) -> dict[str, int]:
 
 def _head(source: str) -> bytes:
     if source == "-":
-        stream = _standard_input()
+        stream = standard_input()
         return stream.peek(HEAD)[:HEAD] if isinstance(stream, io.BufferedReader) else b""
     if not os.path.isfile(source):
         return b""
@@ -152,7 +152,12 @@ def _head(source: str) -> bytes:
         return b""
 
 
-def _standard_input() -> BinaryIO:
+def standard_input() -> BinaryIO:
+    """Return standard input, as bytes.
+
+    Raises:
+        InputError: it is closed.
+    """
     if sys.stdin is None:  # closed before the start: Python has no stream then
         raise InputError("standard input is closed: give a file, or something to read on standard input")
     return sys.stdin.buffer

@@ -24,6 +24,7 @@ COLUMNS = {
     "unit": "unit",
     "basis": "basis",
     "step": "step",
+    "phase": "phase",
     "evidence": "evidence",
     "series": "series",
 }
@@ -103,7 +104,7 @@ def _problems(probe: Probe) -> Iterator[str]:
 def read_probes(text: str, name: str = "probes", series: str | None = None, basis: str | None = None) -> tuple[Probe, ...]:
     """Return the probes of a CSV file.
 
-    Its first line names the columns: ``batch`` and ``peak``; ``basis``, unless *basis* tells it for all; ``seq``, ``step`` and
+    Its first line names the columns: ``batch`` and ``peak``; ``basis``, unless *basis* tells it for all; ``seq``, ``step``, ``phase`` and
     ``evidence`` (by default measured) if they are known. A peak has a unit, or the column ``unit`` has it. Other columns are passed over.
 
     Args:
@@ -172,7 +173,7 @@ def _probe(cells: Mapping[str, str], where: str, problems: list[str]) -> Probe |
         problems.append(f"{where}: evidence {evidence!r} is neither measured nor simulated")
     if len(problems) > before or batch is None:
         return None
-    return Probe(batch, peak, seq, cells["basis"], Evidence(evidence), step, source=where)
+    return Probe(batch, peak, seq, cells["basis"], Evidence(evidence), step, cells.get("phase") or None, source=where)
 
 
 def _count(cell: str, name: str, where: str, problems: list[str]) -> int | None:
