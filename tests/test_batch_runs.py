@@ -143,7 +143,7 @@ def decoder() -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.VOCABULARY, module.WIDTH, module.HEADS, module.LAYERS = 64, 32, 2, 2
+    module.VOCABULARY, module.WIDTH, module.HEADS, module.LAYERS = 64, 32, 2, 1
     return module
 
 
@@ -161,9 +161,8 @@ def captured(program: Any) -> ls.Capture:
 
 def test_scores_quadruple_and_fused_attention_has_none(decoder):
     eager = growth(*(captured(decoder.eager(2, seq)) for seq in (64, 128)))
-    assert {"aten._softmax.default", "aten.triu.default"} <= set(eager.quadratic)
     scores = 2 * 2 * 128 * 128 * 2  # batch, heads, queries, keys, bytes of bfloat16
-    assert sum(eager.quadratic.values()) >= 2 * scores
+    assert eager.quadratic == {"aten._softmax.default": scores, "aten.triu.default": 128 * 128}
     assert sum(sum(owner.terms.values()) for owner in eager.owners) == sum(owner.after for owner in eager.owners) == eager.after
     assert eager.unmatched == (0, 0)
     attention = next(owner for owner in eager.owners if "blocks.0.attention" in owner.owner)
@@ -186,15 +185,14 @@ def test_the_largest_batch_of_captures_is_that_of_brute_force(decoder):
             found.append(step_peaks(ls.replay_device(capture.trace), batch, seq, prediction=ls.predict(capture.trace)))
         return found
 
-    budget = ls.replay_device(captured(decoder.eager(7, 32)).trace).peak.size
+    budget = ls.replay_device(captured(decoder.eager(3, 32)).trace).peak.size
     (found,) = find_largest(measure, budget, [32], basis="requested", limit=512)
-    assert (found.value, found.left) == (7, 0)
-    assert {7, 8} <= set(made)
-    assert len(made) <= 7
+    assert (found.value, found.left) == (3, 0)
+    assert set(made) == {1, 2, 3, 4}
     assert found.phase in ("forward", "backward")
     assert found.growing == "activation"
     assert found.fitted is not None
-    assert found.fitted.upper(7) >= budget
+    assert found.fitted.upper(3) >= budget
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="captures of functions are forked")
