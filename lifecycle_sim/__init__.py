@@ -59,7 +59,14 @@ if TYPE_CHECKING:
         largest,
         max_batch,
     )
+    from lifecycle_sim.study.pipeline.line_answers import what_if_line
+    from lifecycle_sim.study.pipeline.line_engine import run_line
+    from lifecycle_sim.study.pipeline.line_figures import measure_line
+    from lifecycle_sim.study.pipeline.line_file import load_line
+    from lifecycle_sim.study.pipeline.line_trace import line_trace
+    from lifecycle_sim.study.plan import RegionFrontier, RegionPlan, frontier, plan
     from lifecycle_sim.study.prediction import Prediction, predict
+    from lifecycle_sim.study.recompute import Recompute, what_if
     from lifecycle_sim.study.sweep import sweep_allocator
     from lifecycle_sim.study.what_if import WhatIf, what_if_allocator
     from lifecycle_sim.study.why import Why, why_out_of_memory
@@ -91,7 +98,10 @@ __all__ = [
     "Prediction",
     "Probe",
     "Program",
+    "Recompute",
     "Recording",
+    "RegionFrontier",
+    "RegionPlan",
     "ScenarioError",
     "SnapshotError",
     "SteadyState",
@@ -115,23 +125,31 @@ __all__ = [
     "figures",
     "find_largest",
     "fit",
+    "frontier",
     "largest",
+    "line_trace",
+    "load_line",
     "load_scenario",
     "max_batch",
+    "measure_line",
     "open_loop",
     "params",
+    "plan",
     "predict",
     "read_trace",
     "record",
     "replay_all",
     "replay_device",
     "run",
+    "run_line",
     "run_scenario",
     "steady_state",
     "summarise",
     "sweep_allocator",
     "verdict",
+    "what_if",
     "what_if_allocator",
+    "what_if_line",
     "why_out_of_memory",
     "write",
 ]
@@ -155,7 +173,14 @@ _HOMES = {
     "sources.detect": "read_trace",
     "study.batch": "CapturePlan Decision FeasibleRange Fitted Largest Probe Verified capture_runs decide feasible_range find_largest fit "
     "largest max_batch",
+    "study.plan": "RegionFrontier RegionPlan frontier plan",
+    "study.pipeline.line_answers": "what_if_line",
+    "study.pipeline.line_engine": "run_line",
+    "study.pipeline.line_figures": "measure_line",
+    "study.pipeline.line_file": "load_line",
+    "study.pipeline.line_trace": "line_trace",
     "study.prediction": "Prediction predict",
+    "study.recompute": "Recompute what_if",
     "study.sweep": "sweep_allocator",
     "study.what_if": "WhatIf what_if_allocator",
     "study.why": "Why why_out_of_memory",

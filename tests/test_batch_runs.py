@@ -208,7 +208,7 @@ def test_the_phases_of_a_capture_hold_its_peak(decoder):
 
 def test_the_frontier_is_drawn_between_what_fits_and_what_does_not():
     edge = frontier(find_largest(scenario_runs(ScenarioPlan(MLP)), 2**30, [64, 128, 256], basis="payload"))
-    ax = ls.figures.frontier(edge, title="mlp_step.toml")
+    ax = ls.figures.batch_frontier(edge, title="mlp_step.toml")
     (line,) = [each for each in ax.lines if each.get_gid() == "frontier"]
     across = line.get_xdata().tolist()
     for row, largest in enumerate(edge.largest):

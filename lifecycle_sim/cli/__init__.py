@@ -20,6 +20,7 @@ COMMANDS = {
     "timeline": "The level over events, and the peak of each stream or range.",
     "lifetimes": "The largest, longest, leaked or temporary storages.",
     "run": "Run a scenario: peak, steady state and the static table side by side.",
+    "line": "Run a production line: occupancy by stage, peak, average, total work; what if.",
     "check": "Whether a recording contradicts itself, and what it lost.",
     "allocator": "The caching allocator on its own beside a recording; the four levels; waste.",
     "params": "The parameters that a Python file defines, each storage once; gradients and optimizer state.",
@@ -27,6 +28,9 @@ COMMANDS = {
     "convert": "Write a trace in another format.",
     "fit": "The largest batch or longest sequence that fits, seen to fit or by a model with its margin.",
     "capture": "What a training step would allocate on a card that is not there.",
+    "plan": "Which modules of a captured step to recompute so that it stays within a budget.",
+    "frontier": "Every plan of recomputation that is cheapest at its peak.",
+    "whatif": "What a captured step would be with modules recomputed: peak, what binds, cost.",
 }
 
 

@@ -193,7 +193,7 @@ def _runs(asked: Asked, kind: str, measure: Measure, budget: int, card: str | No
     if edge is not None and asked.output is not None:
         from lifecycle_sim.output import figures
 
-        figures.save(figures.frontier(edge, title=asked.source or ""), asked.output, asked.force)
+        figures.save(figures.batch_frontier(edge, title=asked.source or ""), asked.output, asked.force)
     return document, least >= 1
 
 

@@ -18,7 +18,7 @@ MOST_TEXT = 160
 """Cells that are written in; with more the colours alone tell."""
 
 
-def frontier(edge: Frontier, ax: Axes | None = None, title: str = "") -> Axes:
+def batch_frontier(edge: Frontier, ax: Axes | None = None, title: str = "") -> Axes:
     """Draw a cell for each length and batch, coloured by its peak against what there is, and the frontier between what fits and what not.
 
     Cells with a bold figure were run; the others lie on the line between the nearest runs.
