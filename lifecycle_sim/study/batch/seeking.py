@@ -129,7 +129,8 @@ def _guess(seen: Mapping[int, Seen], room: int, low: int, above: int) -> int:
     if not any(slopes.values()):
         return min(GROWTH * other, above - 1)
     rest = [seen[count].peak - max(end.values()) for count, end in zip((one, other), ends, strict=True)]
-    drift = Fraction(rest[1] - rest[0], other - one) if above in seen else Fraction(0)
+    drift = Fraction(rest[1] - rest[0], other - one)
+    drift = drift if above in seen else max(drift, Fraction(0))
 
     def predicted(count: int) -> Fraction:
         parts = max(ends[1][name] + slopes[name] * (count - other) for name in slopes)
