@@ -124,14 +124,7 @@ def _runs(each: Record) -> RenderableType | None:
         return None
     levels = sorted(each["runs"][0]["levels"], key=lambda level: level == each["basis"])
     name = "tokens" if each["axis"] == "seq" else "batch"
-    rows = [
-        (
-            f"{run['seq' if each['axis'] == 'seq' else 'batch']:,}",
-            *(format_exact(run["levels"][level]) for level in levels),
-            run["phase"] or "",
-        )
-        for run in each["runs"]
-    ]
+    rows = [(f"{run['seq' if each['axis'] == 'seq' else 'batch']:,}", *_levels(run, levels), run["phase"] or "") for run in each["runs"]]
     return stacked(heading("Runs: peaks over all steps"), table((name, *levels, "peak in"), rows, left=("peak in",)))
 
 
