@@ -48,6 +48,12 @@ if TYPE_CHECKING:
     from lifecycle_sim.study.pipeline.line_figures import measure_line
     from lifecycle_sim.study.pipeline.line_file import load_line
     from lifecycle_sim.study.pipeline.line_trace import line_trace
+    from lifecycle_sim.study.pipeline.schedule_capture import captured_layers
+    from lifecycle_sim.study.pipeline.schedule_file import load_layers
+    from lifecycle_sim.study.pipeline.schedule_orders import schedule
+    from lifecycle_sim.study.pipeline.schedule_result import ScheduleRun, run_schedule
+    from lifecycle_sim.study.pipeline.schedule_study import compare_schedules, largest_microbatch
+    from lifecycle_sim.study.pipeline.schedule_trace import schedule_trace
     from lifecycle_sim.study.plan import RegionFrontier, RegionPlan, frontier, plan
     from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.recompute import Recompute, what_if
@@ -81,6 +87,7 @@ __all__ = [
     "RegionFrontier",
     "RegionPlan",
     "ScenarioError",
+    "ScheduleRun",
     "SnapshotError",
     "SteadyState",
     "Timeline",
@@ -95,10 +102,14 @@ __all__ = [
     "attribute",
     "capture",
     "capture_file",
+    "captured_layers",
     "check",
+    "compare_schedules",
     "figures",
     "frontier",
+    "largest_microbatch",
     "line_trace",
+    "load_layers",
     "load_line",
     "load_scenario",
     "measure_line",
@@ -113,6 +124,9 @@ __all__ = [
     "run",
     "run_line",
     "run_scenario",
+    "run_schedule",
+    "schedule",
+    "schedule_trace",
     "steady_state",
     "summarise",
     "sweep_allocator",
@@ -147,6 +161,12 @@ _HOMES = {
     "study.pipeline.line_figures": "measure_line",
     "study.pipeline.line_file": "load_line",
     "study.pipeline.line_trace": "line_trace",
+    "study.pipeline.schedule_capture": "captured_layers",
+    "study.pipeline.schedule_file": "load_layers",
+    "study.pipeline.schedule_orders": "schedule",
+    "study.pipeline.schedule_result": "ScheduleRun run_schedule",
+    "study.pipeline.schedule_study": "compare_schedules largest_microbatch",
+    "study.pipeline.schedule_trace": "schedule_trace",
     "study.prediction": "Prediction predict",
     "study.recompute": "Recompute what_if",
     "study.sweep": "sweep_allocator",

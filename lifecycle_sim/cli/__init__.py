@@ -21,6 +21,7 @@ COMMANDS = {
     "lifetimes": "The largest, longest, leaked or temporary storages.",
     "run": "Run a scenario: peak, steady state and the static table side by side.",
     "line": "Run a production line: occupancy by stage, peak, average, total work; what if.",
+    "schedule": "Pipeline-parallel training: times, micro-batches in flight and bytes by rank.",
     "check": "Whether a recording contradicts itself, and what it lost.",
     "allocator": "The caching allocator on its own beside a recording; the four levels; waste.",
     "params": "The parameters that a Python file defines, each storage once; gradients and optimizer state.",

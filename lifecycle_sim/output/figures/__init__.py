@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.output.figures.lines import levels
     from lifecycle_sim.output.figures.occupancy import timeline
     from lifecycle_sim.output.figures.rectangles import address_time
+    from lifecycle_sim.output.figures.schedules import schedule_chart, schedule_twins
     from lifecycle_sim.output.figures.shares import composition
     from lifecycle_sim.output.figures.sizes import size_span
 
@@ -32,6 +33,8 @@ __all__ = [
     "line_variants",
     "line_visits",
     "save",
+    "schedule_chart",
+    "schedule_twins",
     "size_span",
     "timeline",
 ]
@@ -46,6 +49,8 @@ _HOMES = {
     "line_variants": "line_levels",
     "line_visits": "line_gantt",
     "save": "files",
+    "schedule_chart": "schedules",
+    "schedule_twins": "schedules",
     "size_span": "sizes",
     "timeline": "occupancy",
 }
