@@ -30,6 +30,7 @@ NO_RECORDING = (
     "plan",
     "frontier",
     "schedule",
+    "fit",
 )
 ASK = [command for command in COMMANDS if command not in NO_RECORDING]
 

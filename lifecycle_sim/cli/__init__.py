@@ -29,6 +29,7 @@ COMMANDS = {
     "protocol": "Whether a comparison of model sizes can answer, and what its runs say.",
     "plot": "Draw a timeline, lifecycle chart, composition or size × span chart.",
     "convert": "Write a trace in another format.",
+    "fit": "The largest batch or longest sequence that fits, seen to fit or by a model with its margin.",
     "capture": "What a training step would allocate on a card that is not there.",
     "plan": "Which modules of a captured step to recompute so that it stays within a budget.",
     "frontier": "Every plan of recomputation that is cheapest at its peak.",
