@@ -192,6 +192,7 @@ _HOMES = {
     "sources.detect": "read_trace",
     "study.batch": "CapturePlan Decision FeasibleRange Fitted Largest Probe Verified capture_runs decide feasible_range find_largest fit "
     "largest max_batch",
+    "study.plan": "RegionFrontier RegionPlan frontier plan",
     "study.budget": "StateBudget state_budget",
     "study.pipeline.line_answers": "what_if_line",
     "study.pipeline.line_engine": "run_line",
@@ -204,7 +205,6 @@ _HOMES = {
     "study.pipeline.schedule_result": "ScheduleRun run_schedule",
     "study.pipeline.schedule_study": "compare_schedules largest_microbatch",
     "study.pipeline.schedule_trace": "schedule_trace",
-    "study.plan": "RegionFrontier RegionPlan frontier plan",
     "study.prediction": "Prediction predict",
     "study.recompute": "Recompute what_if",
     "study.sweep": "sweep_allocator",
