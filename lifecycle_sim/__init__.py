@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
+    from lifecycle_sim.study.grid import Sweep, sweep_file
     from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.sweep import sweep_allocator
     from lifecycle_sim.study.what_if import WhatIf, what_if_allocator
@@ -73,6 +74,7 @@ __all__ = [
     "ScenarioError",
     "SnapshotError",
     "SteadyState",
+    "Sweep",
     "Timeline",
     "Trace",
     "TraceFormatError",
@@ -100,6 +102,7 @@ __all__ = [
     "steady_state",
     "summarise",
     "sweep_allocator",
+    "sweep_file",
     "verdict",
     "what_if_allocator",
     "why_out_of_memory",
@@ -123,6 +126,7 @@ _HOMES = {
     "replay.steady": "SteadyState steady_state",
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
+    "study.grid": "Sweep sweep_file",
     "study.prediction": "Prediction predict",
     "study.sweep": "sweep_allocator",
     "study.what_if": "WhatIf what_if_allocator",

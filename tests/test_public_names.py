@@ -12,9 +12,9 @@ from tests.conftest import ROOT
 NAMES = (
     "Attribution Capture CaptureError DeviceProfile DeviceReplay DeviceTrace Events Finding InputError LifecycleError Lifetimes "
     "MissingExtraError OpenLoop OutputExistsError ParameterTable Peak Prediction Program Recording ScenarioError SnapshotError "
-    "SteadyState Timeline Trace TraceFormatError TraceInvariantError UnitError UnsafePickleError Verdict WhatIf Why attribute "
+    "SteadyState Sweep Timeline Trace TraceFormatError TraceInvariantError UnitError UnsafePickleError Verdict WhatIf Why attribute "
     "capture capture_file check figures load_scenario open_loop params predict read_trace record replay_all replay_device run "
-    "run_scenario steady_state summarise sweep_allocator verdict what_if_allocator why_out_of_memory write"
+    "run_scenario steady_state summarise sweep_allocator sweep_file verdict what_if_allocator why_out_of_memory write"
 )
 
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "plot": "Draw a timeline, lifecycle chart, composition or size × span chart.",
     "convert": "Write a trace in another format.",
     "capture": "What a training step would allocate on a card that is not there.",
+    "sweep": "A program at several sizes: predicted for a card, and run on the CPU.",
 }
 
 
