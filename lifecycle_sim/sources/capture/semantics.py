@@ -69,6 +69,7 @@ class Cuda:
             self._scaler(undo)
             self._cuda_module(undo)
             self._compile(undo)
+            self._transformers(undo)
             undo.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
             torch._C._set_mkldnn_enabled(False)
             yield
@@ -216,6 +217,15 @@ class Cuda:
 
         replace(undo, torch, "compile", compile_)
         replace(undo, torch.nn.Module, "compile", compile_module)
+
+    def _transformers(self, undo: ExitStack) -> None:
+        """Let Hugging Face's transformers, if it is there, take a fake tensor for a real one, and not for one that is traced or exported.
+
+        For those it builds masks that a real run leaves out, and with them other attention kernels.
+        """
+        module = sys.modules.get("transformers.utils.import_utils")
+        if module is not None and hasattr(module, "is_fake_tensor"):
+            replace(undo, module, "is_fake_tensor", lambda _tensor: False)
 
 
 def _and_here(devices: Callable[..., list[str]]) -> Callable[..., list[str]]:
