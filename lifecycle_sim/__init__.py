@@ -44,7 +44,20 @@ if TYPE_CHECKING:
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
     from lifecycle_sim.study.grid import Sweep, sweep_file
+    from lifecycle_sim.study.pipeline.line_answers import what_if_line
+    from lifecycle_sim.study.pipeline.line_engine import run_line
+    from lifecycle_sim.study.pipeline.line_figures import measure_line
+    from lifecycle_sim.study.pipeline.line_file import load_line
+    from lifecycle_sim.study.pipeline.line_trace import line_trace
+    from lifecycle_sim.study.pipeline.schedule_capture import captured_layers
+    from lifecycle_sim.study.pipeline.schedule_file import load_layers
+    from lifecycle_sim.study.pipeline.schedule_orders import schedule
+    from lifecycle_sim.study.pipeline.schedule_result import ScheduleRun, run_schedule
+    from lifecycle_sim.study.pipeline.schedule_study import compare_schedules, largest_microbatch
+    from lifecycle_sim.study.pipeline.schedule_trace import schedule_trace
+    from lifecycle_sim.study.plan import RegionFrontier, RegionPlan, frontier, plan
     from lifecycle_sim.study.prediction import Prediction, predict
+    from lifecycle_sim.study.recompute import Recompute, what_if
     from lifecycle_sim.study.sweep import sweep_allocator
     from lifecycle_sim.study.what_if import WhatIf, what_if_allocator
     from lifecycle_sim.study.why import Why, why_out_of_memory
@@ -70,8 +83,12 @@ __all__ = [
     "Peak",
     "Prediction",
     "Program",
+    "Recompute",
     "Recording",
+    "RegionFrontier",
+    "RegionPlan",
     "ScenarioError",
+    "ScheduleRun",
     "SnapshotError",
     "SteadyState",
     "Sweep",
@@ -87,24 +104,39 @@ __all__ = [
     "attribute",
     "capture",
     "capture_file",
+    "captured_layers",
     "check",
+    "compare_schedules",
     "figures",
+    "frontier",
+    "largest_microbatch",
+    "line_trace",
+    "load_layers",
+    "load_line",
     "load_scenario",
+    "measure_line",
     "open_loop",
     "params",
+    "plan",
     "predict",
     "read_trace",
     "record",
     "replay_all",
     "replay_device",
     "run",
+    "run_line",
     "run_scenario",
+    "run_schedule",
+    "schedule",
+    "schedule_trace",
     "steady_state",
     "summarise",
     "sweep_allocator",
     "sweep_file",
     "verdict",
+    "what_if",
     "what_if_allocator",
+    "what_if_line",
     "why_out_of_memory",
     "write",
 ]
@@ -127,7 +159,20 @@ _HOMES = {
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
     "study.grid": "Sweep sweep_file",
+    "study.plan": "RegionFrontier RegionPlan frontier plan",
+    "study.pipeline.line_answers": "what_if_line",
+    "study.pipeline.line_engine": "run_line",
+    "study.pipeline.line_figures": "measure_line",
+    "study.pipeline.line_file": "load_line",
+    "study.pipeline.line_trace": "line_trace",
+    "study.pipeline.schedule_capture": "captured_layers",
+    "study.pipeline.schedule_file": "load_layers",
+    "study.pipeline.schedule_orders": "schedule",
+    "study.pipeline.schedule_result": "ScheduleRun run_schedule",
+    "study.pipeline.schedule_study": "compare_schedules largest_microbatch",
+    "study.pipeline.schedule_trace": "schedule_trace",
     "study.prediction": "Prediction predict",
+    "study.recompute": "Recompute what_if",
     "study.sweep": "sweep_allocator",
     "study.what_if": "WhatIf what_if_allocator",
     "study.why": "Why why_out_of_memory",

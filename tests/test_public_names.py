@@ -11,10 +11,12 @@ from tests.conftest import ROOT
 
 NAMES = (
     "Attribution Capture CaptureError DeviceProfile DeviceReplay DeviceTrace Events Finding InputError LifecycleError Lifetimes "
-    "MissingExtraError OpenLoop OutputExistsError ParameterTable Peak Prediction Program Recording ScenarioError SnapshotError "
-    "SteadyState Sweep Timeline Trace TraceFormatError TraceInvariantError UnitError UnsafePickleError Verdict WhatIf Why attribute "
-    "capture capture_file check figures load_scenario open_loop params predict read_trace record replay_all replay_device run "
-    "run_scenario steady_state summarise sweep_allocator sweep_file verdict what_if_allocator why_out_of_memory write"
+    "MissingExtraError OpenLoop OutputExistsError ParameterTable Peak Prediction Program Recompute Recording RegionFrontier "
+    "RegionPlan ScenarioError ScheduleRun SnapshotError SteadyState Sweep Timeline Trace TraceFormatError TraceInvariantError UnitError "
+    "UnsafePickleError Verdict WhatIf Why attribute capture capture_file captured_layers check compare_schedules figures frontier "
+    "largest_microbatch line_trace load_layers load_line load_scenario measure_line open_loop params plan predict read_trace "
+    "record replay_all replay_device run run_line run_scenario run_schedule schedule schedule_trace steady_state summarise "
+    "sweep_allocator sweep_file verdict what_if what_if_allocator what_if_line why_out_of_memory write"
 )
 
 

@@ -20,6 +20,8 @@ COMMANDS = {
     "timeline": "The level over events, and the peak of each stream or range.",
     "lifetimes": "The largest, longest, leaked or temporary storages.",
     "run": "Run a scenario: peak, steady state and the static table side by side.",
+    "line": "Run a production line: occupancy by stage, peak, average, total work; what if.",
+    "schedule": "Pipeline-parallel training: times, micro-batches in flight and bytes by rank.",
     "check": "Whether a recording contradicts itself, and what it lost.",
     "allocator": "The caching allocator on its own beside a recording; the four levels; waste.",
     "params": "The parameters that a Python file defines, each storage once; gradients and optimizer state.",
@@ -27,6 +29,9 @@ COMMANDS = {
     "convert": "Write a trace in another format.",
     "capture": "What a training step would allocate on a card that is not there.",
     "sweep": "A program at several sizes: predicted for a card, and run on the CPU.",
+    "plan": "Which modules of a captured step to recompute so that it stays within a budget.",
+    "frontier": "Every plan of recomputation that is cheapest at its peak.",
+    "whatif": "What a captured step would be with modules recomputed: peak, what binds, cost.",
 }
 
 

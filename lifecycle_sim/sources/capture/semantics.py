@@ -45,6 +45,7 @@ class Cuda:
     Attributes:
         scalars_on_host: operators whose scalar outputs are on the host.
         skipped: how often what cannot be represented was left out, by name.
+        casts: what autocast keeps.
     """
 
     def __init__(self, profile: DeviceProfile, release: str) -> None:
@@ -52,6 +53,7 @@ class Cuda:
         numbers = tuple(int(number) for number in release.split("."))
         self.scalars_on_host = frozenset({EFFICIENT}) if numbers < SEEDS_ON_DEVICE_SINCE else frozenset()
         self.skipped: Counter[str] = Counter()
+        self.casts = autocast.Casts()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -63,8 +65,8 @@ class Cuda:
             library = torch.library.Library("aten", "IMPL")
             undo.callback(library._destroy)
             self._operators(library)
-            casts = autocast.install(library)
-            self._autocast(undo, casts)
+            autocast.install(library, self.casts)
+            self._autocast(undo, self.casts)
             self._foreach(undo)
             self._scaler(undo)
             self._cuda_module(undo)

@@ -18,6 +18,7 @@ from lifecycle_sim.events import Category
 from lifecycle_sim.sources.capture import answers as asked
 from lifecycle_sim.sources.capture.answers import Answers
 from lifecycle_sim.sources.capture.corrections import in_backward
+from lifecycle_sim.sources.capture.graphing import GraphRecorder
 from lifecycle_sim.sources.capture.identity import NOTHING, Identities
 from lifecycle_sim.sources.capture.ledger import Ledger, Phase, Where
 from lifecycle_sim.sources.capture.places import NO_GRAPH_TASK, Places, graph_task, modules_inside_out
@@ -42,11 +43,13 @@ class Tracker(TorchDispatchMode):
         terms: makes the kernel terms of a ledger; None for none.
         run: runs an operator, in place of calling it: where a device's operators differ from those of the tensors at hand.
         scalars_on_host: operators whose scalar outputs are on the host.
+        graph: whether to record the graph of each step; on fake tensors alone.
 
     Attributes:
         ledger: the storages and their events.
         places: the place in the program.
         rows: the operators that ran while ``keeps_rows`` was set.
+        graph: records the graph of each step; None for not.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Tracker(TorchDispatchMode):
         terms: Callable[[Ledger, Callable[[], Where]], KernelTerms] | None = None,
         run: Run | None = None,
         scalars_on_host: Collection[Any] = (),
+        graph: bool = False,
     ) -> None:
         super().__init__()
         self.ledger = Ledger()
@@ -64,6 +68,8 @@ class Tracker(TorchDispatchMode):
         self.terms = None if terms is None else terms(self.ledger, self.places.now)
         self.rows: list[OperatorRow] = []
         self.keeps_rows = False
+        self.graph = GraphRecorder(self.ledger, self.identities, self.places.now) if graph else None
+        self.places.graph = self.graph
         self._run = run
         self._scalars_on_host = scalars_on_host
         self._grad_hooks: list[Any] = []
@@ -120,6 +126,8 @@ class Tracker(TorchDispatchMode):
     def begin_step(self) -> int:
         """A step begins; return its first event."""
         self.places.begin_step()
+        if self.graph is not None:
+            self.graph.begin_step()
         return len(self.ledger.events)
 
     def end_step(self, start: int) -> None:
@@ -146,6 +154,8 @@ class Tracker(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         start = len(self.ledger.events)
+        at = 0 if self.graph is None else self.graph.begin()
+        unvalued = 0 if self.terms is None else len(self.terms.intervals)
         try:
             result = func(*args, **kwargs) if self._run is None else self._run(func, args, kwargs)
         except (asked.UNKNOWN_SHAPE, asked.UNKNOWN_VALUE) as error:
@@ -153,8 +163,14 @@ class Tracker(TorchDispatchMode):
         name = str(func)
         course = None if self.terms is None else self.terms.course(func, args, backward)
         writes = self._see(func, name, args, result, course)
-        if self.keeps_rows:
-            self._row(func, name, args, kwargs, result, start, writes)
+        if self.keeps_rows or self.graph is not None:
+            count = flop_registry.get(func._overloadpacket)
+            flops = int(count(*args, **kwargs, out_val=result)) if count else 0
+            if self.keeps_rows:
+                self._row(name, args, flops, start, writes)
+            if self.graph is not None:
+                upper = 0 if self.terms is None else max((most for _, most in self.terms.intervals[unvalued:]), default=0)
+                self.graph.operator(at, func, name, args, kwargs, result, writes, flops, upper)
         return result
 
     def _see(self, func: Any, name: str, args: Any, result: Any, course: Any) -> list[int]:
@@ -213,9 +229,7 @@ class Tracker(TorchDispatchMode):
             return (index,)
         return tuple(aten.nonzero.default(index).unbind(1))
 
-    def _row(self, func: Any, name: str, args: Any, kwargs: Any, result: Any, start: int, writes: list[int]) -> None:
-        count = flop_registry.get(func._overloadpacket)
-        flops = int(count(*args, **kwargs, out_val=result)) if count else 0
+    def _row(self, name: str, args: Any, flops: int, start: int, writes: list[int]) -> None:
         if not flops and len(self.ledger.events) == start:
             return
         leaves = tree_leaves(args)
@@ -240,12 +254,12 @@ class Tracker(TorchDispatchMode):
         number = self.identities.known(tensor)
         if number != NOTHING:
             self.ledger.storages[number].saved = True
-        return tensor
+        return tensor if self.graph is None else self.graph.pack(tensor)
 
     def __enter__(self) -> Any:
         """Begin to follow; entered again by a decomposition, it goes on."""
         if self._packing is None:
-            self._packing = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
+            self._packing = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack if self.graph is None else self.graph.unpack)
             self._packing.__enter__()
             self.places.follow()
             self.identities.follow_resizes()
