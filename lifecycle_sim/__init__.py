@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         max_batch,
     )
     from lifecycle_sim.study.budget import StateBudget, state_budget
+    from lifecycle_sim.study.grid import Sweep, sweep_file
     from lifecycle_sim.study.pipeline.line_answers import what_if_line
     from lifecycle_sim.study.pipeline.line_engine import run_line
     from lifecycle_sim.study.pipeline.line_figures import measure_line
@@ -115,6 +116,7 @@ __all__ = [
     "SnapshotError",
     "StateBudget",
     "SteadyState",
+    "Sweep",
     "Timeline",
     "Trace",
     "TraceFormatError",
@@ -165,6 +167,7 @@ __all__ = [
     "steady_state",
     "summarise",
     "sweep_allocator",
+    "sweep_file",
     "verdict",
     "what_if",
     "what_if_allocator",
@@ -192,6 +195,7 @@ _HOMES = {
     "sources.detect": "read_trace",
     "study.batch": "CapturePlan Decision FeasibleRange Fitted Largest Probe Verified capture_runs decide feasible_range find_largest fit "
     "largest max_batch",
+    "study.grid": "Sweep sweep_file",
     "study.plan": "RegionFrontier RegionPlan frontier plan",
     "study.budget": "StateBudget state_budget",
     "study.pipeline.line_answers": "what_if_line",

@@ -18,6 +18,7 @@ terms          what kernels take for themselves; with ``reduction`` and the card
 ledger         the record that all of this fills
 assemble       the Trace that is made of it
 recording      ``record``: the same for the steps that a program really makes; with ``following`` and ``anchoring``
+process        real steps on the CPU, measured, for sweeps; with ``running``, and ``redirect`` for what names a card
 parameters     ``params``: bytes by storage and by name; with ``table``, and ``counting`` for files
 ============== =========================================================================================================
 """

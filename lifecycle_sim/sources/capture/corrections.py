@@ -47,8 +47,21 @@ CHAINED = {
 CHAINING_NODE = "BinaryCrossEntropyWithLogitsBackward0"
 """A backward node that goes on in the tensor that its first operator made."""
 
-OWNERS_OF_BUFFER, HOLDERS_OF_TENSOR = 2, 4
-"""A gradient that only the engine holds is referred to this often at most while the operator runs: more, and it adds out of place."""
+
+_dense = "is_non_overlapping_and_dense"
+_is_dense = getattr(torch._prims_common, f"{_dense}_or_false", None) or getattr(torch._prims_common, _dense)  # the first since PyTorch 2.8
+
+
+def _owners(tensor: Any) -> int:
+    """How often the storage of *tensor* is referred to."""
+    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
+
+
+OWNERS_OF_BUFFER, HOLDERS_OF_TENSOR = _owners(torch.empty(1, device="cpu")), 4
+"""A gradient that only the engine holds is referred to this often at most while the operator runs: more, and it adds out of place.
+
+A storage that one tensor has is referred to once up to PyTorch 2.9, and twice later, by its Python object too: so it is counted here.
+"""
 
 
 def in_backward(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -78,8 +91,4 @@ def _is_accumulated(old: Any, new: Any) -> bool:
 
 def _is_unshared(old: Any) -> bool:
     """Whether nothing but the backward pass holds *old*."""
-    return bool(
-        torch._C._storage_Use_Count(old.untyped_storage()._cdata) <= OWNERS_OF_BUFFER
-        and old._use_count() <= HOLDERS_OF_TENSOR
-        and torch._prims_common.is_non_overlapping_and_dense_or_false(old)
-    )
+    return bool(_owners(old) <= OWNERS_OF_BUFFER and old._use_count() <= HOLDERS_OF_TENSOR and _is_dense(old))

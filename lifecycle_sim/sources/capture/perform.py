@@ -153,7 +153,7 @@ def _capture(plan: Plan, model: Any, tracker: Tracker, cuda: Cuda, answers: Answ
         saved,
         upper,
         seconds,
-        _most_memory(),
+        most_memory(),
         versions,
     )
 
@@ -228,7 +228,8 @@ def parameter_rows(model: Any) -> tuple[ParameterRow, ...]:
     )
 
 
-def _most_memory() -> int:
+def most_memory() -> int:
+    """Return the most bytes that this process ever held in memory; 0 where the system does not tell."""
     try:
         import resource
     except ImportError:

@@ -16,6 +16,8 @@ from lifecycle_sim.sources.capture.named import TERMS
 from lifecycle_sim.sources.capture.profiles import DeviceProfile
 
 CALLABLES = ("build_model", "make_batch", "make_optimizer", "step")
+PLACES = dict(zip(CALLABLES, (0, 0, 1, 3), strict=True))
+"""How many arguments each gets by place, whatever they are called there."""
 REQUIRED = CALLABLES[:2]
 NEWEST = "2.14"
 """The newest release whose rules are known."""
@@ -140,9 +142,9 @@ class PlanFile:
         missing = [name for name in REQUIRED if not callable(given.get(name))]
         if missing:
             raise CaptureError(f"{self.path} defines no function {name}(): see the examples in scenarios/capture" for name in missing)
-        callables = {name: self._with_parameters(given[name]) for name in CALLABLES if callable(given.get(name))}
-        takers = [function] if self.function is not None else [given[name] for name in callables]
-        unmet = [name for name in self.parameters if not any(name in _parameters(taker) for taker in takers)]
+        callables = {name: self._with_parameters(given[name], PLACES[name]) for name in CALLABLES if callable(given.get(name))}
+        takers = [(function, 0)] if self.function is not None else [(given[name], PLACES[name]) for name in callables]
+        unmet = [name for name in self.parameters if not any(name in _parameters(*taker) for taker in takers)]
         if unmet:
             raise CaptureError(f"{self.path}: no function takes {name!r}: add the parameter, or leave the option out" for name in unmet)
         options = {} if self.function is None else {name: given[name] for name in OPTIONS if given.get(name) is not None}
@@ -151,8 +153,8 @@ class PlanFile:
             options[name] = chosen
         return replace(self.plan, **{"make_optimizer": None, "step": None, **callables, **options})
 
-    def _with_parameters(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        taken = {name: value for name, value in self.parameters.items() if name in _parameters(function)}
+    def _with_parameters(self, function: Callable[..., Any], places: int = 0) -> Callable[..., Any]:
+        taken = {name: value for name, value in self.parameters.items() if name in _parameters(function, places)}
         if not taken:
             return function
 
@@ -162,9 +164,10 @@ class PlanFile:
         return called
 
 
-def _parameters(function: Any) -> Collection[str]:
+def _parameters(function: Any, places: int = 0) -> Collection[str]:
+    """The names that *function* takes, without the first *places*, which a capture gives by place."""
     try:
-        return inspect.signature(function).parameters
+        return tuple(inspect.signature(function).parameters)[places:]
     except (TypeError, ValueError):
         return ()
 

@@ -21,6 +21,7 @@ from lifecycle_sim.events import Assumption
 from lifecycle_sim.sources.capture import autocast, recurrent
 from lifecycle_sim.sources.capture.attention import attention
 from lifecycle_sim.sources.capture.profiles import DeviceProfile
+from lifecycle_sim.sources.capture.redirect import here, moved_here, replace
 from lifecycle_sim.sources.capture.scratch import bound
 
 aten = torch.ops.aten
@@ -72,6 +73,7 @@ class Cuda:
             self._scaler(undo)
             self._cuda_module(undo)
             self._compile(undo)
+            self._transformers(undo)
             undo.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
             torch._C._set_mkldnn_enabled(False)
             yield
@@ -180,10 +182,10 @@ class Cuda:
             clear()
 
         enabled, dtype_of = torch.is_autocast_enabled, torch.get_autocast_dtype
-        _replace(undo, torch.autocast, "__init__", init)
-        _replace(undo, torch, "clear_autocast_cache", clear_autocast_cache)
-        _replace(undo, torch, "is_autocast_enabled", lambda device_type="cuda": enabled(_here(device_type)))
-        _replace(undo, torch, "get_autocast_dtype", lambda device_type: dtype_of(_here(device_type)))
+        replace(undo, torch.autocast, "__init__", init)
+        replace(undo, torch, "clear_autocast_cache", clear_autocast_cache)
+        replace(undo, torch, "is_autocast_enabled", lambda device_type="cuda": enabled(here(device_type)))
+        replace(undo, torch, "get_autocast_dtype", lambda device_type: dtype_of(here(device_type)))
         undo.callback(casts.clear)
 
     def _foreach(self, undo: ExitStack) -> None:
@@ -194,10 +196,10 @@ class Cuda:
             undo.callback(types.remove, FakeTensor)
         devices = foreach._get_foreach_kernels_supported_devices
         for module in (optimizers, foreach):
-            _replace(undo, module, "_get_foreach_kernels_supported_devices", lambda: [*devices(), "cpu"])
+            replace(undo, module, "_get_foreach_kernels_supported_devices", lambda: [*devices(), "cpu"])
         for name, module in tuple(sys.modules.items()):
             if name.startswith("torch.optim.") and hasattr(module, "_get_capturable_supported_devices"):
-                _replace(undo, module, "_get_capturable_supported_devices", _and_here(module._get_capturable_supported_devices))
+                replace(undo, module, "_get_capturable_supported_devices", _and_here(module._get_capturable_supported_devices))
 
     def _scaler(self, undo: ExitStack) -> None:
         scaler = torch.amp.GradScaler
@@ -213,8 +215,8 @@ class Cuda:
             return optimizer.step(*args, **kwargs)
 
         undo.enter_context(scalers_on())
-        _replace(undo, scaler, "scale", scaled)
-        _replace(undo, scaler, "_maybe_opt_step", step)
+        replace(undo, scaler, "scale", scaled)
+        replace(undo, scaler, "_maybe_opt_step", step)
 
     def _cuda_module(self, undo: ExitStack) -> None:
         """Let the calls of ``torch.cuda`` that ask for nothing but order or figures do nothing."""
@@ -229,8 +231,9 @@ class Cuda:
         quiet["get_device_capability"] = lambda *_args: divmod(profile.architecture, 10)
         quiet["is_bf16_supported"] = lambda *_args: profile.architecture >= 80
         for name, replacement in quiet.items():
-            _replace(undo, torch.cuda, name, replacement)
-        _replace(undo, torch.Tensor, "cuda", lambda tensor, *_args, **_kwargs: tensor)
+            replace(undo, torch.cuda, name, replacement)
+        replace(undo, torch.Tensor, "to", moved_here(torch.Tensor.to))
+        replace(undo, torch.Tensor, "cuda", lambda tensor, *_args, **_kwargs: tensor)
 
     def _compile(self, undo: ExitStack) -> None:
         def compile_(model: Any = None, **_options: Any) -> Any:
@@ -242,8 +245,17 @@ class Cuda:
         def compile_module(_module: Any, *_args: Any, **_options: Any) -> None:
             self.skipped["compile_skipped"] += 1
 
-        _replace(undo, torch, "compile", compile_)
-        _replace(undo, torch.nn.Module, "compile", compile_module)
+        replace(undo, torch, "compile", compile_)
+        replace(undo, torch.nn.Module, "compile", compile_module)
+
+    def _transformers(self, undo: ExitStack) -> None:
+        """Let Hugging Face's transformers, if it is there, take a fake tensor for a real one, and not for one that is traced or exported.
+
+        For those it builds masks that a real run leaves out, and with them other attention kernels.
+        """
+        module = sys.modules.get("transformers.utils.import_utils")
+        if module is not None and hasattr(module, "is_fake_tensor"):
+            replace(undo, module, "is_fake_tensor", lambda _tensor: False)
 
 
 @contextmanager
@@ -252,7 +264,7 @@ def scalers_on() -> Iterator[None]:
     begin = torch.amp.GradScaler.__init__
 
     def init(scaler: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
-        begin(scaler, _here(device), *args, **kwargs)
+        begin(scaler, here(device), *args, **kwargs)
 
     torch.amp.GradScaler.__init__ = init
     try:
@@ -316,10 +328,6 @@ def _and_here(devices: Callable[..., list[str]]) -> Callable[..., list[str]]:
     return lambda *args, **kwargs: [*devices(*args, **kwargs), "cpu"]
 
 
-def _here(device_type: str) -> str:
-    return "cpu" if str(device_type).partition(":")[0] == "cuda" else device_type
-
-
 def _copies_nothing(tensor: Any, kwargs: dict[str, Any]) -> bool:
     dtype, layout = kwargs.get("dtype"), kwargs.get("memory_format")
     return dtype in (None, tensor.dtype) and layout in (None, torch.preserve_format)
@@ -328,8 +336,3 @@ def _copies_nothing(tensor: Any, kwargs: dict[str, Any]) -> bool:
 def _in_storage_of(result: Any, shape: Any) -> Any:
     """Return a tensor like the scalar *result* in a storage large enough for *shape*."""
     return result.new_empty(shape).resize_(())
-
-
-def _replace(undo: ExitStack, owner: Any, name: str, replacement: Any) -> None:
-    undo.callback(setattr, owner, name, getattr(owner, name))
-    setattr(owner, name, replacement)
