@@ -47,7 +47,7 @@ def test_one_schedule_tells_times_and_what_is_in_flight():
 def test_bytes_peak_on_the_rank_that_binds_and_the_exit_code_tells_whether_they_fit():
     assert answered("1f1b", *SMALL, "--costs", EVEN)["fits"] is True
     document = answered("gpipe", *SMALL, "--costs", EVEN, code=1)
-    assert document["capacity"] == {"bytes": 16 * GIB, "given": False, "overflow": int(18.5 * GIB)}
+    assert document["capacity"] == {"bytes": 16 * GIB, "given": False, "from": "costs", "overflow": int(18.5 * GIB)}
     assert [rank["peak"]["bytes"] for rank in document["ranks"]] == [int(34.5 * GIB)] * 4
     assert answered("gpipe", *SMALL, "--costs", EVEN, "--capacity", "35 GiB")["capacity"]["overflow"] == 0
     assert "fits" in words("gpipe", *SMALL, "--costs", EVEN, "--capacity", "35 GiB")
@@ -215,3 +215,17 @@ def test_figures_are_written(tmp_path, suffix):
     asked("zbv", *SMALL, "--costs", EVEN, "-o", tmp_path / f"one.{suffix}")
     asked("gpipe", *SMALL, "--costs", EVEN, "--compare", "1f1b", "-o", tmp_path / f"twins.{suffix}")
     assert all((tmp_path / f"{name}.{suffix}").stat().st_size > 10_000 for name in ("one", "twins"))
+
+
+def test_recomputation_takes_a_tick_more_where_nothing_else_is_known():
+    assert answered("gpipe", *SMALL, "--recompute")["makespan"] == (16 + 3) * 4
+    assert answered("zb-h1", *SMALL, "--recompute")["work"] == 4 * 16 * 4
+
+
+def test_a_capacity_says_whose_it_is():
+    assert "16 GiB), as the costs say" in words("gpipe", *SMALL, "--costs", EVEN, code=1)
+    assert "40 GiB), as given" in words("gpipe", *SMALL, "--costs", EVEN, "--capacity", "40 GiB")
+
+
+def test_a_negative_communication_is_refused_as_such():
+    assert "-3 is negative" in asked("1f1b", *SMALL, "--communication=-3", code=2).stderr

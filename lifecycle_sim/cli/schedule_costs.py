@@ -93,7 +93,7 @@ class CostSource:
         """
         try:
             given = self.communication or "0"
-            time, clock = evaluate_time(int(given) if given.strip().isdigit() else given, {})
+            time, clock = evaluate_time(int(given) if given.strip().removeprefix("-").isdecimal() else given, {})
         except ScenarioError as error:
             raise click.BadParameter(str(error), param_hint="--communication") from None
         if clock not in (Clock.NONE, model.clock):

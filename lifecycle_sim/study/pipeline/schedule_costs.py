@@ -131,20 +131,22 @@ class Model:
             raise InputError(f"{stages} stages: there must be 1 at least")
         if not self.layers:
             each = self.ticks // stages or 1
-            return Costs((Layer(each, each, each),) * stages, communication=self.communication, clock=self.clock)
+            stage = Layer(each, each, each)
+            made = (recomputed(stage) if self.recomputes else stage,) * stages
+            return Costs(made, communication=self.communication, clock=self.clock)
         count = len(self.layers)
         if stages > count:
             raise InputError(
                 f"{self.title or 'the model'} has {count} layers, which do not make {stages} stages: take at most {count} stages"
             )
-        made, first = [], 0
+        cut, first = [], 0
         for number in range(stages):
             size = count // stages + (number < count % stages)
             layers = self.layers[first : first + size]
-            made.append(joined([recomputed(layer) for layer in layers]) if self.recomputes else received(joined(layers)))
+            cut.append(joined([recomputed(layer) for layer in layers]) if self.recomputes else received(joined(layers)))
             first += size
         told = [f"the {count} layers are cut into {stages} stages of {_sizes(count, stages)}"] if stages < count else []
-        return Costs(tuple(made), self.resident, self.communication, self.clock, self.basis, (*self.assumptions, *told), self.title)
+        return Costs(tuple(cut), self.resident, self.communication, self.clock, self.basis, (*self.assumptions, *told), self.title)
 
 
 UNIT = Model()
