@@ -183,3 +183,43 @@ def test_a_long_run_is_drawn_with_its_peak():
     _, levels = drawn(axes, "total").get_data()
     assert len(levels) < 2100
     assert levels.max() == figures.total.peak
+
+
+def test_a_line_fits_only_if_all_its_runs_do(run, tmp_path):
+    """With seed 8 the first of twenty runs of the workshop stays within its floor, and others do not."""
+    result = run("line", ROOT / "scenarios/line_workshop.toml", "--seed", 8, "--json")
+    assert result.exit_code == Exit.NO
+    (row,) = json_of(result)["rows"]
+    assert row["peak"]["amount"] <= 40 < row["estimates"]["peak"]["most"]
+    assert row["capacity"]["fits"] is False
+    assert 0 < row["unfit"] < 20
+    assert f"does not fit in {row['unfit']} of 20 runs\n" in run("line", ROOT / "scenarios/line_workshop.toml", "--seed", 8).stdout
+    answer = what_if_line(ROOT / "scenarios/line_workshop.toml", ["seed=8"])[1]
+    alone = [measure_line(run_line(answer.line, number)).fits for number in range(20)]
+    assert (answer.unfit, answer.fits) == (alone.count(False), False) == (row["unfit"], False)
+
+
+def test_a_capacity_smaller_than_one_item_is_said_to_hold_none(run):
+    result = run("line", PEAK, "--capacity", "3 GiB", "--json")
+    assert result.exit_code == Exit.NO
+    told = json_of(result)["rows"][0]["too_small"]
+    assert told[0].endswith("'job' at 'load' takes 4,294,967,296 B, and the line has 3,221,225,472: give 4,294,967,296 or more")
+    assert json_of(run("line", PEAK, "--capacity", "4 GiB", "--json"))["rows"][0]["too_small"] == []
+
+
+def test_a_problem_of_an_edit_or_option_names_it(run):
+    assert run("line", PEAK, "--capacity", "3").stderr.startswith("error: with capacity=3: ")
+    assert run("line", PEAK, "--set", "load.machine=3").stderr.startswith("error: with load.machine=3: line 22")
+    assert run("line", PEAK, "--set", "press.machine=3").stderr.startswith("error: press.machine=3: there is no stage")
+
+
+def test_a_throughput_of_another_time_than_the_averages_says_so(run):
+    assert "8/s over all of the 1 s\n" in run("line", PEAK).stdout
+    assert "62.7/s\n" in run("line", ROOT / "scenarios/line_handover.toml").stdout
+
+
+def test_a_window_without_time_has_no_bubble(run):
+    text = '[[item]]\ncount = 3\n[[stage]]\nname = "a"\ntime = 0\n'
+    result = CliRunner(catch_exceptions=False).invoke(main, ["line", "-"], input=text)
+    assert "bubble" not in result.stdout
+    assert "throughput" not in result.stdout

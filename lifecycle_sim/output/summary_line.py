@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from lifecycle_sim.output.summary import Record
 from lifecycle_sim.study.pipeline.line import Line, coarse_draws
 from lifecycle_sim.study.pipeline.line_answers import Estimate, LineAnswer, undetermined
+from lifecycle_sim.study.pipeline.line_check import too_small
 from lifecycle_sim.study.pipeline.line_figures import LevelFigures, LineFigures, StageFigures, Times
 from lifecycle_sim.study.pipeline.line_run import Deadlock
 
@@ -24,8 +25,8 @@ def line_document(line: Line, source: str, answers: Sequence[LineAnswer], top: i
 
 
 def any_fits(answers: Sequence[LineAnswer]) -> bool | None:
-    """Whether any of *answers* fits its capacities; None if no capacity says so and one at least gets to its end."""
-    fits = [False if answer.deadlocks else answer.first.fits for answer in answers]
+    """Whether any of *answers* fits its capacities in all its runs; None if no capacity says so and one at least gets to its end."""
+    fits = [answer.fits for answer in answers]
     return True if True in fits else None if None in fits else False
 
 
@@ -60,7 +61,7 @@ def row_record(answer: LineAnswer, top: int) -> Record:
         "peak": _peak(figures, top),
         "average": _average(figures.total),
         "total_work": figures.total.area,
-        "capacity": _capacity(figures.total, figures.fits),
+        "capacity": _capacity(figures.total, answer.fits),
         "items_in_line": {"peak": figures.items.peak, "area": figures.items.area, "mean": float(figures.items.average)},
         "throughput": {"finished": figures.finished, "time": figures.run.end, "rate": float(figures.throughput)},
         "residence": _times(figures.residence),
@@ -70,6 +71,8 @@ def row_record(answer: LineAnswer, top: int) -> Record:
         "ways": [{"name": name, "peak": level.peak, **_average(level)} for name, level in figures.ways.items()],
         "deadlock": None if figures.deadlock is None else _deadlock(figures.deadlock),
         "deadlocks": answer.deadlocks,
+        "unfit": answer.unfit,
+        "too_small": [] if answer.fits else too_small(answer.line),
         "replications": answer.line.replications,
         "estimates": {name: _estimate(each) for name, each in answer.estimates.items()},
     }
