@@ -102,7 +102,10 @@ def _stage(line: Line, stage: Stage) -> Iterator[str]:
 
 
 def too_small(line: Line) -> list[str]:
-    """Say where a capacity has no room for a single item: if it blocks, the item waits for ever; if it is compared with, nothing ever fits."""
+    """Say where a capacity has no room for a single item.
+
+    If it blocks, the item waits for ever; if it is compared with, no order of work fits.
+    """
     rooms = [("the line", line.capacity, None)] + [(repr(stage.name), stage.capacity, stage) for stage in line.stages]
     found: dict[str, None] = {}
     for kind in line.kinds:
