@@ -125,7 +125,7 @@ def evenly(model: Model, chosen: Iterable[Point]) -> Model:
 def _row(job: tuple[Model, Point, int | None]) -> ScheduleRow:
     model, point, capacity = job
     try:
-        run = run_schedule(schedule(point.name, point.ranks, point.microbatches, point.chunks), model.costs(point.ranks * point.chunks))
+        run = run_schedule(schedule(point.name, point.ranks, point.microbatches, point.chunks), model)
     except InputError as error:
         return ScheduleRow(point, why_not="; ".join(error.problems))
     return row_of(run, point, capacity)
