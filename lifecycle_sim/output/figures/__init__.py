@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lifecycle_sim.output.figures.blocks import address_map
+    from lifecycle_sim.output.figures.edges import batch_frontier
     from lifecycle_sim.output.figures.files import save
     from lifecycle_sim.output.figures.intervals import lifecycle_chart
     from lifecycle_sim.output.figures.line_gantt import line_visits
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "address_map",
     "address_time",
+    "batch_frontier",
     "composition",
     "levels",
     "lifecycle_chart",
@@ -42,6 +44,7 @@ __all__ = [
 _HOMES = {
     "address_map": "blocks",
     "address_time": "rectangles",
+    "batch_frontier": "edges",
     "composition": "shares",
     "levels": "lines",
     "lifecycle_chart": "intervals",
