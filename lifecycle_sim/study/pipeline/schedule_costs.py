@@ -131,7 +131,7 @@ class Model:
 
         Args:
             stages: how many.
-            in_flight: for each stage the most micro-batches that are in flight in it; it is asked where bytes are to be equal, 1 by default.
+            in_flight: for each stage the most micro-batches that are in flight in it, where bytes are to be equal; 1 by default.
 
         Raises:
             InputError: there are fewer layers than stages, or no stages, or the cut is not one of these layers into so many.
