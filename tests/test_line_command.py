@@ -166,6 +166,7 @@ def test_several_lines_share_their_axes():
     assert [drawn(panel, "total").get_data()[1].max() / GIB for panel in panels] == [32, 8, 4]
     assert len({panel.get_ylim() for panel in panels}) == 1
     assert len({panel.get_xlim() for panel in panels}) == 1
+    assert all("average  327.68 MiB over 100 s" in [text.get_text() for text in panel.texts] for panel in panels)
 
 
 def test_visits_have_a_bar_for_each_batch():
