@@ -222,6 +222,22 @@ def test_recomputation_takes_a_tick_more_where_nothing_else_is_known():
     assert answered("zb-h1", *SMALL, "--recompute")["work"] == 4 * 16 * 4
 
 
+def test_layers_are_cut_as_the_option_says():
+    document = answered("1f1b", "--stages", 8, "--microbatches", 32, "--costs", GPT3, "--balance", "bytes")
+    assert (document["fits"], document["peak"] < 74 << 30) == (True, True)
+    (told,) = [row for row in document["assumptions"] if "cut into 8 stages of 9, 9, 10, 11, 12, 13, 15, 17" in row]
+    assert "so that the stage with the most bytes" in told
+    assert answered("gpipe", *SMALL, "--costs", EVEN, "--balance", "2,2,2,2", code=1)["assumptions"] == [
+        "the 8 layers are cut into 4 stages of 2 each"
+    ]
+    compared = answered("gpipe", *SMALL, "--costs", EVEN, "--compare", "zbv", "--balance", "time")
+    assert compared["assumptions"] == ["layers are cut into stages, so that the stage that takes longest takes as little as can be"]
+    given = answered("gpipe", *SMALL, "--costs", EVEN, "--compare", "zbv", "--balance", "3,2,2,1", code=1)
+    assert given["rows"][1]["why_not"] == "zbv: the layers of 4 stages are given, and there are 8: give 8 numbers"
+    assert "--balance is about the cut of layers" in asked("gpipe", *SMALL, "--balance", "time", code=2).stderr
+    assert "'x' tells no cut" in asked("gpipe", *SMALL, "--costs", EVEN, "--balance", "x", code=3).stderr
+
+
 def test_a_capacity_says_whose_it_is():
     assert "16 GiB), as the costs say" in words("gpipe", *SMALL, "--costs", EVEN, code=1)
     assert "40 GiB), as given" in words("gpipe", *SMALL, "--costs", EVEN, "--capacity", "40 GiB")

@@ -61,7 +61,7 @@ def rows_document(
         **_head(source, model),
         "capacity": None if capacity is None else _capacity(model, capacity, given),
         "rows": [_row(row) for row in rows],
-        "assumptions": list(model.assumptions),
+        "assumptions": [*model.assumptions, *([f"layers are cut into stages{model.aim}"] if model.aim else [])],
         "written": written,
         "fits": any(judged) if judged else None,
     }

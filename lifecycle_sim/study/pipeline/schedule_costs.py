@@ -155,11 +155,13 @@ class Model:
             stage = joined(rows[first : first + size])
             cut.append(stage if self.recomputes else received(stage))
             first += size
-        told = [
-            f"the {count} layers are cut into {stages} stages of {_said(sizes)}{_AIM[self.cut] if isinstance(self.cut, Balance) else ''}"
-        ]
-        told = told if stages < count else []
+        told = [f"the {count} layers are cut into {stages} stages of {_said(sizes)}{self.aim}"] if 1 < stages < count else []
         return Costs(tuple(cut), self.resident, self.communication, self.clock, self.basis, (*self.assumptions, *told), self.title)
+
+    @property
+    def aim(self) -> str:
+        """What the cut is for, as the end of a sentence; empty where it goes by number or is given."""
+        return _AIM.get(self.cut, "") if isinstance(self.cut, Balance) else ""
 
     def _sizes(self, rows: Sequence[Layer], stages: int, in_flight: Sequence[int] | None) -> tuple[int, ...]:
         """How many of the layers each stage has."""
@@ -173,7 +175,6 @@ class Model:
 
 
 _AIM = {
-    Balance.LAYERS: "",
     Balance.TIME: ", so that the stage that takes longest takes as little as can be",
     Balance.BYTES: ", so that the stage with the most bytes, static and left by its micro-batches in flight, has as few as can be",
 }

@@ -128,7 +128,8 @@ def _row(job: tuple[Model, Point, int | None]) -> ScheduleRow:
     try:
         run = run_schedule(schedule(point.name, point.ranks, point.microbatches, point.chunks), model)
     except InputError as error:
-        return ScheduleRow(point, why_not="; ".join(error.problems))
+        reasons = "; ".join(error.problems)
+        return ScheduleRow(point, why_not=reasons if reasons.startswith(point.name) else f"{point.name}: {reasons}")
     return row_of(run, point, capacity)
 
 
