@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections import Counter
+from itertools import accumulate, pairwise
 
 import pytest
 from click.testing import CliRunner
@@ -91,7 +93,7 @@ def test_a_deadlock_is_told_with_its_cycle(run):
     assert [wait["who"] for wait in row["deadlock"]["cycle"]] == ["check, machine 1", "press, machine 1"]
 
 
-@pytest.mark.parametrize("more", [[], ["--set", "saw.machines=2"]])
+@pytest.mark.parametrize("more", [[], ["--set", "saw.machines=2"], ["--levels"]])
 def test_every_key_of_the_document_is_named_in_the_docs(run, more):
     document = json_of(run("line", "scenarios/line_workshop.toml", "--replications", 2, "--json", *more))
     stuck = json_of(run("line", "scenarios/line_deadlock.toml", "--json"))
@@ -224,3 +226,23 @@ def test_a_window_without_time_has_no_bubble(run):
     result = CliRunner(catch_exceptions=False).invoke(main, ["line", "-"], input=text)
     assert "bubble" not in result.stdout
     assert "throughput" not in result.stdout
+
+
+def test_the_occupancy_over_time_is_in_the_document_if_it_is_asked_for(run):
+    path = ROOT / "scenarios/line_workshop.toml"
+    (row,) = json_of(run("line", path, "--json", "--levels"))["rows"]
+    total, *parts = row["levels"]
+    assert [part["place"] for part in parts] == ["saw", "paint", "oven", "saw → paint", "paint → oven"]
+    assert total["place"] is None
+    assert max(total["amounts"]) == row["peak"]["amount"]
+    spans = [after - before for before, after in pairwise(total["times"])]
+    assert sum(amount * span for amount, span in zip(total["amounts"], spans, strict=False)) == row["total_work"]
+    changes = Counter()
+    for part in parts:
+        for time, change in zip(part["times"], [b - a for a, b in pairwise([0, *part["amounts"]])], strict=True):
+            changes[time] += change
+    assert dict(zip(total["times"], accumulate(changes[time] for time in total["times"]), strict=True)) == dict(
+        zip(total["times"], total["amounts"], strict=True)
+    )
+    assert json_of(run("line", path, "--json"))["rows"][0]["levels"] is None
+    assert run("line", path, "--levels").exit_code == Exit.USAGE

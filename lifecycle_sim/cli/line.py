@@ -45,6 +45,7 @@ WORKERS_HELP = "Processes to spread replications over; by default as many as are
 @click.option("-o", "--output", metavar="FILE", help=OUTPUT_HELP)
 @click.option("--kind", type=click.Choice(KINDS), help=KIND_HELP)
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
+@click.option("--levels", is_flag=True, help="With --json, add the occupancy over time of the line and of each stage.")
 @top_option(10)
 @click.option("--workers", type=click.IntRange(1), metavar="N", help=WORKERS_HELP)
 @json_option
@@ -61,6 +62,7 @@ def command(
     output: str | None,
     kind: str | None,
     force: bool,
+    levels: bool,
     top: int,
     workers: int | None,
     as_json: bool,
@@ -87,6 +89,8 @@ def command(
         refuse_to_overwrite(output, force)
     if kind is not None and (output is None or encode is not None):
         raise click.UsageError(f"--kind is what to draw: give a file for it with -o, ending in {', '.join(FIGURES)}")
+    if levels and not as_json:
+        raise click.UsageError("--levels goes into the document: add --json, or draw the levels with -o")
     text, source = scenario_for(scenario)
     base = [
         Edit(None, key, value)
@@ -108,7 +112,7 @@ def command(
                 write_atomically(output, export.data, force)
                 for note in export.notes:
                     click.echo(one_line(note), err=True)
-    told = line_document(named[0][1], name_of(scenario), answers, top)
+    told = line_document(named[0][1], name_of(scenario), answers, top, levels)
     answer(told, as_json)
     ctx.exit(Exit.NO if told["fits"] is False else Exit.YES)
 
