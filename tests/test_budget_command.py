@@ -14,7 +14,10 @@ from click.testing import CliRunner
 import lifecycle_sim as ls
 from lifecycle_sim.cli import main
 from lifecycle_sim.sources.safetensors import read_weight_header
+from lifecycle_sim.study.batch.measured import StepPeaks
+from lifecycle_sim.study.batch.verified import find_largest
 from lifecycle_sim.study.budget import Sharding
+from lifecycle_sim.study.budget.chain import largest_batch
 from lifecycle_sim.study.budget.numbers import plan_of, read_numbers
 from lifecycle_sim.units import format_gb, format_long, parse_count
 from tests.conftest import ROOT
@@ -225,6 +228,10 @@ def test_a_whole_plan_by_sizes(tmp_path):
     sbh = 1024 * 4 * 768
     assert document["memory"]["activations"] == 12 * (34 * sbh + 5 * 12 * 1024 * 1024 * 4) + 5 * sbh + 4 * 1024 * 4 * 50_257
     assert document["memory"]["fits"] is True
+    memory = document["memory"]
+    batch, room = document["largest_batch"]["batch"], memory["capacity"] - memory["margin"]
+    assert memory["states"] + memory["activations"] * batch // 4 <= room < memory["states"] + memory["activations"] * (batch + 1) // 4
+    assert told(path, "--capacity", "1 GiB", exit_code=1)["largest_batch"]["batch"] == -1
     assert document["work"]["attention"] == 12 * 12 * 768 * 1024 * 2_048_000
     assert document["time"]["time"] == 2048 * 10**9 + 20 * 10**9
     assert document["time"]["samples_per_second"] == pytest.approx(1000 / 1024)
@@ -493,11 +500,33 @@ def test_a_report_on_a_small_card_does_not_fit(mlp):
     assert file_report("mlp", table, Given(capacity=reserved + 5, margin=6), step=step).fits is False
 
 
+@pytest.mark.parametrize(
+    ("budget", "margin", "batch", "says"),
+    [
+        (1000, 0, 11, "the next needs 40 B more reserved than there are, in backward"),
+        (1041, 2, 11, "the next needs 1 B more reserved than there are, in backward"),
+        (1040, 0, 12, "the next needs 80 B more"),
+        (150, 0, -1, "not even what does not depend on the batch fits"),
+        (10**6, 0, 64, "the most that was looked for: memory does not bind, 994,800 B are left"),
+    ],
+)
+def test_the_largest_batch_is_that_of_runs_on_both_sides(budget, margin, batch, says):
+    def measure(places: Any) -> list[StepPeaks]:
+        peaks = {"forward": 3, "backward": 5}
+        return [StepPeaks(count, None, {"reserved": 80 + 80 * count}, peaks, states_together=200) for _, count in places]
+
+    (found,) = find_largest(measure, budget, headroom=margin, limit=64)
+    told = largest_batch(found)
+    assert told.batch == batch
+    assert says in told.text
+    assert dict(told.probes)[max(1, batch)] == 80 + 80 * max(1, batch)
+
+
 def test_the_command_reports_on_a_file():
     pytest.importorskip("torch", reason="torch is not installed: captures need it")
-    result = ask(
-        "scenarios/capture/shared_linear.py", "--report", "--batch", 32, "--weight-file", HEADER, "--capacity", "1 KiB", exit_code=1
-    )
+    parts = [f"--only={part}" for part in ("plan", "weights", "step", "not-counted")]  # and no search, which takes many captures
+    arguments = ["--report", "--batch", 32, "--weight-file", HEADER, "--capacity", "1 KiB", *parts]
+    result = ask("scenarios/capture/shared_linear.py", *arguments, exit_code=1)
     for word in ("The file of weights", "A step, simulated", "does not fit", "aten.", "Not counted", "B = 32"):
         assert word in result.stdout
 

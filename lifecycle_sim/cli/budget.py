@@ -14,12 +14,12 @@ from lifecycle_sim.cli.answer import answer
 from lifecycle_sim.cli.endings import Exit
 from lifecycle_sim.cli.options import json_option, parameter_option, read_size
 from lifecycle_sim.cli.progress import progress
-from lifecycle_sim.errors import UnitError
+from lifecycle_sim.errors import InputError, UnitError
 from lifecycle_sim.output.summary_budget import PARTS, budget_document
 from lifecycle_sim.output.summary_budget import only as chosen
 from lifecycle_sim.study.budget.documents import LEAST_NUMBER, LONGEST, MOST_NUMBER
 from lifecycle_sim.study.budget.numbers import plan_of, read_numbers
-from lifecycle_sim.study.budget.report import BudgetReport, WeightFile
+from lifecycle_sim.study.budget.report import BudgetReport, LargestBatch, WeightFile
 from lifecycle_sim.study.budget.speed import PEAKS
 from lifecycle_sim.units import parse_count
 
@@ -32,6 +32,8 @@ _IN_TABLES = {
 }
 _RECIPE = ("weights", "gradients", "master", "moments", "optimizer")
 _OF_NUMBERS = ("parameters", "trainable", "buffers", *_RECIPE)
+MOST_SOUGHT = 2**20
+"""The largest micro-batch that is looked for."""
 _OF_FILES = ("card", "dtype", "autocast", "weight_file")
 
 
@@ -135,7 +137,8 @@ def command(
     _refuse(given, _OF_NUMBERS if is_file else _OF_FILES, "what FILE.py defines" if is_file else "numbers")
     if not is_file and parameters:
         raise click.UsageError("--param sets parameters of the functions in FILE.py")
-    made = _of_file(str(source), given, parameters, report) if is_file else _of_numbers(source, given)
+    seeks = not only or "batch" in only
+    made = _of_file(str(source), given, parameters, report, seeks) if is_file else _of_numbers(source, given)
     document = budget_document(source or f"{count:,} parameters", made)
     answer(document if as_json else chosen(document, only), as_json)
     ctx.exit(Exit.NO if made.fits is False else Exit.YES)
@@ -162,7 +165,7 @@ def _of_numbers(source: str | None, given: dict[str, Any]) -> BudgetReport:
     return plan_of(tables)
 
 
-def _of_file(source: str, given: dict[str, Any], parameters: dict[str, int], report: bool) -> BudgetReport:
+def _of_file(source: str, given: dict[str, Any], parameters: dict[str, int], report: bool, seeks: bool) -> BudgetReport:
     from lifecycle_sim.cli.capture import split_program
     from lifecycle_sim.sources.capture import capture_file, params_file
     from lifecycle_sim.study.budget.chain import Given, Step, file_report
@@ -205,9 +208,29 @@ def _of_file(source: str, given: dict[str, Any], parameters: dict[str, int], rep
                 autocast=given.get("autocast"),
             )
             step = Step(captured, replay_device(captured.trace), predict(captured.trace, capacity=2**62))
-    return file_report(
-        f"{table.model}, counted{' and captured' if report else ''}", table, told, step=step, sharding=sharding, weight_file=weights
-    )
+    largest = None if step is None or not seeks else _largest(path, function, parameters, given, step.captured.profile.capacity)
+    title = f"{table.model}, counted{' and captured' if report else ''}"
+    return file_report(title, table, told, step=step, largest=largest, sharding=sharding, weight_file=weights)
+
+
+def _largest(
+    path: str, function: str | None, parameters: dict[str, int], given: dict[str, Any], capacity: int | None
+) -> LargestBatch | None:
+    """Find the largest micro-batch by captures on both sides of it; None where nothing bounds it."""
+    from lifecycle_sim.study.batch.runs import CapturePlan, capture_runs
+    from lifecycle_sim.study.batch.verified import find_largest
+    from lifecycle_sim.study.budget.chain import largest_batch
+
+    budget = given.get("capacity", capacity)
+    if budget is None:
+        return None
+    plan = CapturePlan(path, function, parameters, given.get("card", "h100"), given.get("dtype"), given.get("autocast"))
+    try:
+        with progress("capturing other batches, to find the largest that fits"):
+            (found,) = find_largest(capture_runs(plan), budget, (given.get("seq"),), headroom=given.get("margin", 0), limit=MOST_SOUGHT)
+    except InputError as error:
+        return LargestBatch(None, "not at all", (), error.problems[0])
+    return largest_batch(found)
 
 
 def _weight_file(path: str) -> WeightFile:

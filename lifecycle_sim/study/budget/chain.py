@@ -14,6 +14,8 @@ from lifecycle_sim.replay import DeviceReplay
 from lifecycle_sim.replay.attribution import attribute
 from lifecycle_sim.sources.capture.record import Capture
 from lifecycle_sim.sources.capture.table import ParameterTable, StorageRow
+from lifecycle_sim.study.batch.decision import Binding
+from lifecycle_sim.study.batch.verified import Verified
 from lifecycle_sim.study.budget.compute import training_flops
 from lifecycle_sim.study.budget.links import missing_of, not_counted_of, planned_time, types_of
 from lifecycle_sim.study.budget.optimizers import OPTIMIZERS, SWITCHES, find_optimizer
@@ -222,6 +224,19 @@ def file_report(
     memory = None if step is None else step_memory(step, given)
     made = BudgetReport(title, opening, (("states", states),), memory, largest, work=work, time=time, weight_file=weight_file)
     return replace(made, missing=missing_of(made), not_counted=not_counted_of(made))
+
+
+def largest_batch(found: Verified) -> LargestBatch:
+    """Return what *found*, the largest batch by captures on both sides, is in a report."""
+    probes = tuple((each.batch, each.peak(found.basis)) for each in found.runs)
+    if found.value < 0:
+        return LargestBatch(-1, f"{len(probes):,} captures", probes, "not even what does not depend on the batch fits")
+    if found.binding == Binding.LIMIT:
+        text = f"the most that was looked for: memory does not bind, {found.left or 0:,} B are left"
+    else:
+        text = f"the next needs {found.deficit or 0:,} B more {found.basis} than there are" + (f", in {found.phase}" if found.phase else "")
+    beside = f", though {', '.join(map(str, found.sought.holes))} did not fit" if found.sought.holes else ""
+    return LargestBatch(found.value, f"captured at it and at the next, {len(probes):,} captures in all{beside}", probes, text)
 
 
 def step_memory(step: Step, given: Given) -> StepMemory:

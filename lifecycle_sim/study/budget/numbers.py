@@ -11,6 +11,7 @@ from typing import Any
 
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.program.schema import Key
+from lifecycle_sim.study.batch.search import feasible_range
 from lifecycle_sim.study.budget.activations import RECOMPUTE, ends, layer_activations, stage_layers
 from lifecycle_sim.study.budget.adapters import Quantised, lora_parameters
 from lifecycle_sim.study.budget.allocation import LAWS, POWERS, allocate
@@ -36,6 +37,7 @@ from lifecycle_sim.study.budget.links import missing_of, not_counted_of, planned
 from lifecycle_sim.study.budget.planner import candidates, equal_loss
 from lifecycle_sim.study.budget.report import (
     BudgetReport,
+    LargestBatch,
     Opening,
     PlannedTime,
     PlannedWork,
@@ -181,11 +183,15 @@ class _Plan:
         if self.problems:
             raise InputError(dict.fromkeys(self.problems))
         allocations, chosen, loss = planner
+        largest = self.attempt("memory", lambda: self.largest(memory))
+        if self.problems:
+            raise InputError(dict.fromkeys(self.problems))
         made = BudgetReport(
             self.found.get("title", "plan"),
             opening=self.opening(states, tokens, processed) if parameters is not None else None,
             states=states,
             memory=memory,
+            largest=largest,
             tokens=tokens,
             work=work,
             time=time,
@@ -327,6 +333,19 @@ class _Plan:
                 kept += ends(run["sequence"], run["batch"], sizes["width"], sizes["vocabulary"], stages)
         capacity, margin = memory.get("capacity"), memory.get("margin", 0)
         return StepMemory("closed form", "payload", static, kept, kept, 0, static + (kept or 0), None, None, None, None, margin, capacity)
+
+    def largest(self, memory: StepMemory | None) -> LargestBatch | None:
+        """The largest micro-batch by closed forms, in which activations are proportional to it."""
+        if memory is None or memory.capacity is None or not memory.activations:
+            return None
+        room, limit = max(0, memory.capacity - memory.margin), 2**62
+        found = feasible_range(memory.states, memory.activations // self.table("run")["batch"], room, limit)
+        if found.batch < 0:
+            text = f"states alone are {found.bytes_at(0) - room:,} B too much"
+        else:
+            text = f"the next needs {found.bytes_at(found.batch + 1) - room:,} B more than there are"
+        proof = f"exactly: {found.fixed:,} B of states and {found.per_sample:,} B of activations a sample; temporaries are not in it"
+        return LargestBatch(found.batch, proof, (), text)
 
     def planner(self) -> tuple[Any, Any, float | None]:
         chosen = self.table("planner")
