@@ -246,3 +246,17 @@ def test_the_occupancy_over_time_is_in_the_document_if_it_is_asked_for(run):
     )
     assert json_of(run("line", path, "--json"))["rows"][0]["levels"] is None
     assert run("line", path, "--levels").exit_code == Exit.USAGE
+
+
+def test_room_that_items_in_a_buffer_hold_is_said_to_be_theirs():
+    """One item has no room for its output because the next one waits behind it, for its machine."""
+    text = 'unit = "m2"\ncapacity = { size = 10, mode = "block" }\n[[item]]\nname = "a"\ncount = 10\nsize = 4\n'
+    text += '[[stage]]\nname = "x"\ntime = 2\noutput = 8\n'
+    result = CliRunner(catch_exceptions=False).invoke(main, ["line", "-", "--json"], input=text)
+    assert result.exit_code == Exit.NO
+    cycle = json_of(result)["rows"][0]["deadlock"]["cycle"]
+    assert [(each["who"], each["item"], each["held_by"]) for each in cycle] == [
+        ("x, machine 1", "a 0", ["x, buffer"]),
+        ("x, buffer", "a 1", ["x, machine 1"]),
+    ]
+    assert cycle[1]["waits_for"] == "a machine at x"
