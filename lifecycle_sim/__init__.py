@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
+    from lifecycle_sim.study.applied import Verified, apply, verify
     from lifecycle_sim.study.plan import RegionFrontier, RegionPlan, frontier, plan
     from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.recompute import Recompute, what_if
@@ -85,8 +86,10 @@ __all__ = [
     "UnitError",
     "UnsafePickleError",
     "Verdict",
+    "Verified",
     "WhatIf",
     "Why",
+    "apply",
     "attribute",
     "capture",
     "capture_file",
@@ -108,6 +111,7 @@ __all__ = [
     "summarise",
     "sweep_allocator",
     "verdict",
+    "verify",
     "what_if",
     "what_if_allocator",
     "why_out_of_memory",
@@ -131,6 +135,7 @@ _HOMES = {
     "replay.steady": "SteadyState steady_state",
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
+    "study.applied": "Verified apply verify",
     "study.plan": "RegionFrontier RegionPlan frontier plan",
     "study.prediction": "Prediction predict",
     "study.recompute": "Recompute what_if",

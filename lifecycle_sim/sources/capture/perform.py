@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from lifecycle_sim.program.step_graph import stored_graphs
 from lifecycle_sim.sources.capture.answers import Answers
 from lifecycle_sim.sources.capture.assemble import assemble, upper_peaks
 from lifecycle_sim.sources.capture.building import build_on_meta, moves_left_out, to_fake
+from lifecycle_sim.sources.capture.checkpointing import checkpoint_modules
 from lifecycle_sim.sources.capture.plan import Plan
 from lifecycle_sim.sources.capture.record import Capture, ParameterRow, TermUse
 from lifecycle_sim.sources.capture.semantics import Cuda
@@ -37,6 +39,7 @@ def perform(plan: Plan) -> Capture:
 
     Raises:
         CaptureError: a function of the plan failed, or does what a capture cannot represent.
+        InputError: the model has no module that is to be recomputed.
     """
     began = time.perf_counter()
     torch.set_num_threads(1)
@@ -44,6 +47,8 @@ def perform(plan: Plan) -> Capture:
         model = build_on_meta(plan.build_model, None if plan.dtype is None else getattr(torch, plan.dtype))
     if not isinstance(model, torch.nn.Module):
         raise CaptureError(f"build_model returned a {type(model).__name__}: return a torch.nn.Module")
+    if plan.recomputed is not None:
+        checkpoint_modules(model, plan.recomputed)
     recurrent = sum(isinstance(module, torch.nn.RNNBase) for module in model.modules())
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     to_fake(mode, model)
@@ -181,6 +186,7 @@ def _header(plan: Plan, uses: tuple[TermUse, ...], upper: tuple[int, ...], versi
         "steps": plan.steps,
         "dtype": plan.dtype,
         "autocast": plan.autocast,
+        **({} if plan.recomputed is None else {"recomputed": asdict(plan.recomputed)}),
         "execution": "eager",
         "release": plan.release,
         "switches": {

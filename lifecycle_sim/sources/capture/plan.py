@@ -33,6 +33,23 @@ DTYPES = {
 
 
 @dataclass(frozen=True)
+class Recomputed:
+    """Modules that torch checkpoints (``use_reentrant=False``).
+
+    Attributes:
+        modules: their paths.
+        early_stop: whether recomputation stops at the last tensor needed.
+        preserve_rng: whether each call keeps the state of the random number generators.
+        saved: operators, with their overload, whose outputs are saved all the same.
+    """
+
+    modules: tuple[str, ...]
+    early_stop: bool = True
+    preserve_rng: bool = True
+    saved: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Plan:
     """A capture to be made.
 
@@ -51,6 +68,7 @@ class Plan:
         selected: the share of elements that a mask selects.
         operators: whether to keep a row for each operator of the measured steps.
         release: the PyTorch release whose rules hold where releases differ.
+        recomputed: modules that torch checkpoints, beside what the model itself does.
     """
 
     build_model: Callable[[], Any]
@@ -67,6 +85,7 @@ class Plan:
     selected: float = 1.0
     operators: bool = True
     release: str = NEWEST
+    recomputed: Recomputed | None = None
 
     def __post_init__(self) -> None:
         problems = [f"{name} is {value!r}: give a function" for name in REQUIRED if not callable(value := getattr(self, name))]
