@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
-    from lifecycle_sim.study.applied import Verified, apply, verify
+    from lifecycle_sim.study.applied import VerifiedPlan, apply, verify
     from lifecycle_sim.study.plan import RegionFrontier, RegionPlan, frontier, plan
     from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.recompute import Recompute, what_if
@@ -86,7 +86,7 @@ __all__ = [
     "UnitError",
     "UnsafePickleError",
     "Verdict",
-    "Verified",
+    "VerifiedPlan",
     "WhatIf",
     "Why",
     "apply",
@@ -135,7 +135,7 @@ _HOMES = {
     "replay.steady": "SteadyState steady_state",
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
-    "study.applied": "Verified apply verify",
+    "study.applied": "VerifiedPlan apply verify",
     "study.plan": "RegionFrontier RegionPlan frontier plan",
     "study.prediction": "Prediction predict",
     "study.recompute": "Recompute what_if",

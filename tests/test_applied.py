@@ -69,7 +69,9 @@ def test_a_capture_of_something_else_is_told_apart(captured: ls.Capture) -> None
 def test_the_first_difference_is_told_in_words() -> None:
     rows = [("start", 0, 0), ("aten.mm.default", 8, 4)]
     assert _difference(rows, rows) is None
-    assert _difference(rows, [("start", 0, 0), ("aten.bmm.default", 8, 4)]) == "operator 1 was told as aten.mm.default and is aten.bmm.default"
+    assert (
+        _difference(rows, [("start", 0, 0), ("aten.bmm.default", 8, 4)]) == "operator 1 was told as aten.mm.default and is aten.bmm.default"
+    )
     assert _difference(rows, [("start", 0, 0), ("aten.mm.default", 9, 4)]) == (
         "operator 1, aten.mm.default: its high-water was told as 8 B and is 9 B"
     )
@@ -141,7 +143,7 @@ def test_what_cannot_be_applied_is_refused_and_changes_nothing(captured: ls.Capt
     ):
         with pytest.raises(ls.InputError, match=why):
             ls.apply(model, plan)
-    with pytest.raises(ls.InputError, match="torch has no operator 'aten.mn.default'"):
+    with pytest.raises(ls.InputError, match=r"torch has no operator 'aten\.mn\.default'"):
         ls.apply(model, "blocks.0", saved=["aten.mn.default"])
     with pytest.raises(ls.InputError, match="not to a int"):
         ls.apply(3, "blocks.0")

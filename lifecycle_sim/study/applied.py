@@ -27,7 +27,7 @@ Applied = Recompute | RegionPlan | Plan | str | Iterable[str]
 
 
 @dataclass(frozen=True)
-class Verified(Shown):
+class VerifiedPlan(Shown):
     """What was told of a plan, held against a capture of the step with torch's checkpoint in it.
 
     Attributes:
@@ -61,7 +61,7 @@ class Verified(Shown):
 
     def __repr__(self) -> str:
         return (
-            f"Verified({len(self.modules):,} modules, peak {self.predicted.requested:,} B requested as told, "
+            f"VerifiedPlan({len(self.modules):,} modules, peak {self.predicted.requested:,} B requested as told, "
             f"{self.captured.requested:,} B as captured, {'exact' if self.exact else 'not exact'})"
         )
 
@@ -70,7 +70,10 @@ class Verified(Shown):
         return [
             ("recomputed", f"{len(self.modules):,} modules"),
             *(
-                (f"peak {level}", f"{format_exact(getattr(self.predicted, level))} told, {format_exact(getattr(self.captured, level))} captured")
+                (
+                    f"peak {level}",
+                    f"{format_exact(getattr(self.predicted, level))} told, {format_exact(getattr(self.captured, level))} captured",
+                )
                 for level in LEVELS
             ),
             ("operators", f"{self.operators:,} compared"),
@@ -113,9 +116,7 @@ def apply(
         raise InputError(problems)
     from lifecycle_sim.sources.capture.checkpointing import checkpoint_modules
 
-    checkpoint_modules(
-        model, Recomputed(tuple(dict.fromkeys(chosen)), recomputed.early_stop, recomputed.preserve_rng, recomputed.saved)
-    )
+    checkpoint_modules(model, Recomputed(tuple(dict.fromkeys(chosen)), recomputed.early_stop, recomputed.preserve_rng, recomputed.saved))
     return model
 
 
@@ -127,7 +128,8 @@ def recomputed_by(
     Raises:
         InputError: there is no plan, or it recomputes some calls of a module and not the others.
     """
-    stop, kept = True, ()
+    stop = True
+    kept: tuple[str, ...] = ()
     if isinstance(plan, RegionPlan):
         if plan.plan is None:
             raise InputError(f"there is no plan to apply: none was found within {format_exact(plan.budget)}")
@@ -153,7 +155,8 @@ def _all_calls(found: Recompute) -> None:
     some = [name for name in found.modules if wanted[name] < made[name]]
     if some:
         raise InputError(
-            f"{wanted[name]:,} of {made[name]:,} calls of {name} are recomputed: torch's checkpoint is applied to all of them" for name in some
+            f"{wanted[name]:,} of {made[name]:,} calls of {name} are recomputed: torch's checkpoint is applied to all of them"
+            for name in some
         )
 
 
@@ -169,7 +172,7 @@ def verify(
     preserve_rng: bool = True,
     saved: Iterable[str] | None = None,
     **options: Any,
-) -> Verified:
+) -> VerifiedPlan:
     """Capture a step again with *plan* applied, and hold what was told of it against what torch's own checkpoint makes of it.
 
     Args:
@@ -190,18 +193,20 @@ def verify(
     asked = recomputed_by(plan, early_stop, preserve_rng, saved)
     base = captured if captured is not None else _capture(program, None, options)
     trace = base if isinstance(base, Trace) else base.trace
+    modules: tuple[str, ...] = ()
+    edits, predicted = tuple(edit(graph) for graph in graphs_of(trace)), trace
     if asked.modules:
         told = what_if(trace, asked.modules, asked.saved or None, asked.early_stop, asked.preserve_rng)
         edits, predicted, modules = told.edits, told.trace, told.modules
-    else:
-        edits, predicted, modules = tuple(edit(graph) for graph in graphs_of(trace)), trace, ()
     exactly = Recomputed(modules, asked.early_stop, asked.preserve_rng, asked.saved)
     real = _capture(program, exactly, options).trace
     steps = [predict(each).steps for each in (predicted, real)]
     if len(steps[0]) != len(steps[1]):
-        raise InputError(f"the plan was made for a capture of {len(steps[0])} steps and verified with {len(steps[1])}: give the same options")
+        raise InputError(
+            f"the plan was made for a capture of {len(steps[0])} steps and verified with {len(steps[1])}: give the same options"
+        )
     rows = edits[-1].rows()
-    return Verified(
+    return VerifiedPlan(
         modules=modules,
         steps=tuple(zip(*steps, strict=True)),
         operators=len(rows),

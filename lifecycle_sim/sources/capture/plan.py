@@ -15,8 +15,9 @@ from lifecycle_sim.errors import CaptureError
 from lifecycle_sim.sources.capture.named import TERMS
 from lifecycle_sim.sources.capture.profiles import DeviceProfile
 
-CALLABLES = ("build_model", "make_batch", "make_optimizer", "step")
-REQUIRED = CALLABLES[:2]
+CALLABLES = {"build_model": 0, "make_batch": 0, "make_optimizer": 1, "step": 3}
+"""The functions that a plan is made of, and with how many arguments each is called."""
+REQUIRED, OPTIONAL = list(CALLABLES)[:2], list(CALLABLES)[2:]
 NEWEST = "2.14"
 """The newest release whose rules are known."""
 OPTIONS = ("dtype", "autocast", "warmup", "steps")
@@ -91,7 +92,7 @@ class Plan:
         problems = [f"{name} is {value!r}: give a function" for name in REQUIRED if not callable(value := getattr(self, name))]
         problems += [
             f"{name} is {value!r}: give a function, or None"
-            for name in CALLABLES[2:]
+            for name in OPTIONAL
             if (value := getattr(self, name)) is not None and not callable(value)
         ]
         if not isinstance(self.warmup, int) or self.warmup < 0:
@@ -159,9 +160,9 @@ class PlanFile:
         missing = [name for name in REQUIRED if not callable(given.get(name))]
         if missing:
             raise CaptureError(f"{self.path} defines no function {name}(): see the examples in scenarios/capture" for name in missing)
-        callables = {name: self._with_parameters(given[name]) for name in CALLABLES if callable(given.get(name))}
-        takers = [function] if self.function is not None else [given[name] for name in callables]
-        unmet = [name for name in self.parameters if not any(name in _parameters(taker) for taker in takers)]
+        callables = {name: self._with_parameters(given[name], own) for name, own in CALLABLES.items() if callable(given.get(name))}
+        takers = [(function, 0)] if self.function is not None else [(given[name], CALLABLES[name]) for name in callables]
+        unmet = [name for name in self.parameters if not any(name in _parameters(taker, own) for taker, own in takers)]
         if unmet:
             raise CaptureError(f"{self.path}: no function takes {name!r}: add the parameter, or leave the option out" for name in unmet)
         options = {} if self.function is None else {name: given[name] for name in OPTIONS if given.get(name) is not None}
@@ -170,8 +171,8 @@ class PlanFile:
             options[name] = chosen
         return replace(self.plan, **{"make_optimizer": None, "step": None, **callables, **options})
 
-    def _with_parameters(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        taken = {name: value for name, value in self.parameters.items() if name in _parameters(function)}
+    def _with_parameters(self, function: Callable[..., Any], own: int = 0) -> Callable[..., Any]:
+        taken = {name: value for name, value in self.parameters.items() if name in _parameters(function, own)}
         if not taken:
             return function
 
@@ -181,9 +182,10 @@ class PlanFile:
         return called
 
 
-def _parameters(function: Any) -> Collection[str]:
+def _parameters(function: Any, own: int = 0) -> Collection[str]:
+    """The names of the parameters of *function* after the first *own*, which it is called with anyway."""
     try:
-        return inspect.signature(function).parameters
+        return list(inspect.signature(function).parameters)[own:]
     except (TypeError, ValueError):
         return ()
 
