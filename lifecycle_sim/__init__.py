@@ -44,6 +44,33 @@ if TYPE_CHECKING:
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
     from lifecycle_sim.study.applied import VerifiedPlan, apply, verify
+    from lifecycle_sim.study.batch import (
+        CapturePlan,
+        Decision,
+        FeasibleRange,
+        Fitted,
+        Largest,
+        Probe,
+        Verified,
+        capture_runs,
+        decide,
+        feasible_range,
+        find_largest,
+        fit,
+        largest,
+        max_batch,
+    )
+    from lifecycle_sim.study.pipeline.line_answers import what_if_line
+    from lifecycle_sim.study.pipeline.line_engine import run_line
+    from lifecycle_sim.study.pipeline.line_figures import measure_line
+    from lifecycle_sim.study.pipeline.line_file import load_line
+    from lifecycle_sim.study.pipeline.line_trace import line_trace
+    from lifecycle_sim.study.pipeline.schedule_capture import captured_layers
+    from lifecycle_sim.study.pipeline.schedule_file import load_layers
+    from lifecycle_sim.study.pipeline.schedule_orders import schedule
+    from lifecycle_sim.study.pipeline.schedule_result import ScheduleRun, run_schedule
+    from lifecycle_sim.study.pipeline.schedule_study import compare_schedules, largest_microbatch
+    from lifecycle_sim.study.pipeline.schedule_trace import schedule_trace
     from lifecycle_sim.study.plan import RegionFrontier, RegionPlan, frontier, plan
     from lifecycle_sim.study.prediction import Prediction, predict
     from lifecycle_sim.study.recompute import Recompute, what_if
@@ -57,12 +84,17 @@ __all__ = [
     "Attribution",
     "Capture",
     "CaptureError",
+    "CapturePlan",
+    "Decision",
     "DeviceProfile",
     "DeviceReplay",
     "DeviceTrace",
     "Events",
+    "FeasibleRange",
     "Finding",
+    "Fitted",
     "InputError",
+    "Largest",
     "LifecycleError",
     "Lifetimes",
     "MissingExtraError",
@@ -71,12 +103,14 @@ __all__ = [
     "ParameterTable",
     "Peak",
     "Prediction",
+    "Probe",
     "Program",
     "Recompute",
     "Recording",
     "RegionFrontier",
     "RegionPlan",
     "ScenarioError",
+    "ScheduleRun",
     "SnapshotError",
     "SteadyState",
     "Timeline",
@@ -86,6 +120,7 @@ __all__ = [
     "UnitError",
     "UnsafePickleError",
     "Verdict",
+    "Verified",
     "VerifiedPlan",
     "WhatIf",
     "Why",
@@ -93,10 +128,24 @@ __all__ = [
     "attribute",
     "capture",
     "capture_file",
+    "capture_runs",
+    "captured_layers",
     "check",
+    "compare_schedules",
+    "decide",
+    "feasible_range",
     "figures",
+    "find_largest",
+    "fit",
     "frontier",
+    "largest",
+    "largest_microbatch",
+    "line_trace",
+    "load_layers",
+    "load_line",
     "load_scenario",
+    "max_batch",
+    "measure_line",
     "open_loop",
     "params",
     "plan",
@@ -106,7 +155,11 @@ __all__ = [
     "replay_all",
     "replay_device",
     "run",
+    "run_line",
     "run_scenario",
+    "run_schedule",
+    "schedule",
+    "schedule_trace",
     "steady_state",
     "summarise",
     "sweep_allocator",
@@ -114,6 +167,7 @@ __all__ = [
     "verify",
     "what_if",
     "what_if_allocator",
+    "what_if_line",
     "why_out_of_memory",
     "write",
 ]
@@ -136,7 +190,20 @@ _HOMES = {
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
     "study.applied": "VerifiedPlan apply verify",
+    "study.batch": "CapturePlan Decision FeasibleRange Fitted Largest Probe Verified capture_runs decide feasible_range find_largest fit "
+    "largest max_batch",
     "study.plan": "RegionFrontier RegionPlan frontier plan",
+    "study.pipeline.line_answers": "what_if_line",
+    "study.pipeline.line_engine": "run_line",
+    "study.pipeline.line_figures": "measure_line",
+    "study.pipeline.line_file": "load_line",
+    "study.pipeline.line_trace": "line_trace",
+    "study.pipeline.schedule_capture": "captured_layers",
+    "study.pipeline.schedule_file": "load_layers",
+    "study.pipeline.schedule_orders": "schedule",
+    "study.pipeline.schedule_result": "ScheduleRun run_schedule",
+    "study.pipeline.schedule_study": "compare_schedules largest_microbatch",
+    "study.pipeline.schedule_trace": "schedule_trace",
     "study.prediction": "Prediction predict",
     "study.recompute": "Recompute what_if",
     "study.sweep": "sweep_allocator",

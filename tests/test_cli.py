@@ -16,11 +16,8 @@ from lifecycle_sim.cli.endings import Exit
 from lifecycle_sim.sources.native import read_jsonl, read_npz, write_jsonl
 from tests.cli_support import KIB, json_of, keys_of, lifecycle_sim, small_trace
 
-ASK = [
-    command
-    for command in COMMANDS
-    if command not in ("run", "params", "plot", "convert", "allocator", "capture", "whatif", "plan", "frontier")
-]
+NO_RECORDING = ("run", "line", "params", "plot", "convert", "allocator", "capture", "fit", "whatif", "plan", "frontier", "schedule")
+ASK = [command for command in COMMANDS if command not in NO_RECORDING]
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Trace
 from lifecycle_sim.program.remat.search import SECONDS
 from lifecycle_sim.program.step_graph import graphs_of
+from lifecycle_sim.study.batch import largest
 from lifecycle_sim.study.plan import RegionPlan, plan
 from lifecycle_sim.study.recompute import Captured
 from lifecycle_sim.units import format_exact
@@ -146,6 +147,8 @@ def largest_batch(
 
     def tried(batch: int) -> bool:
         nonlocal bytes_given
+        if batch in rows:
+            return rows[batch].fits
         captured = capture_at(batch)
         trace = captured if isinstance(captured, Trace) else captured.trace
         bytes_given = budget_of(trace, bytes_given)
@@ -156,9 +159,8 @@ def largest_batch(
     low, high = 0, 1
     while high <= limit and tried(high):
         low, high = high, min(2 * high, limit) if high < limit else limit + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if tried(middle) else (low, middle)
+    if low:
+        largest(lambda more: tried(low + more), high - low - 1)
     ordered = [rows[batch] for batch in sorted(rows)]
     first = ordered[0].found
     return BatchPlans(first.budget, first.basis, tuple(_judged(ordered)), limit)
