@@ -48,10 +48,10 @@ def test_a_what_if_with_a_policy_is_verified_as_it_was_asked(captured: ls.Captur
     assert found.exact
     assert found.captured == told.edited
     assert found.trace.settings["capture"]["recomputed"] == {
-        "modules": ("blocks.0", "blocks.1"),
+        "modules": ["blocks.0", "blocks.1"],
         "early_stop": early_stop,
         "preserve_rng": True,
-        "saved": ("aten.addmm.default",),
+        "saved": ["aten.addmm.default"],
     }
 
 

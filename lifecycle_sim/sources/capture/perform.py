@@ -23,7 +23,7 @@ from lifecycle_sim.sources.capture.answers import Answers
 from lifecycle_sim.sources.capture.assemble import assemble, upper_peaks
 from lifecycle_sim.sources.capture.building import build_on_meta, moves_left_out, to_fake
 from lifecycle_sim.sources.capture.checkpointing import checkpoint_modules
-from lifecycle_sim.sources.capture.plan import Plan
+from lifecycle_sim.sources.capture.plan import Plan, Recomputed
 from lifecycle_sim.sources.capture.record import Capture, ParameterRow, TermUse
 from lifecycle_sim.sources.capture.semantics import Cuda
 from lifecycle_sim.sources.capture.stepping import inference_step, training_step
@@ -186,7 +186,7 @@ def _header(plan: Plan, uses: tuple[TermUse, ...], upper: tuple[int, ...], versi
         "steps": plan.steps,
         "dtype": plan.dtype,
         "autocast": plan.autocast,
-        **({} if plan.recomputed is None else {"recomputed": asdict(plan.recomputed)}),
+        **({} if plan.recomputed is None else {"recomputed": _recomputed(plan.recomputed)}),
         "execution": "eager",
         "release": plan.release,
         "switches": {
@@ -209,6 +209,10 @@ def _header(plan: Plan, uses: tuple[TermUse, ...], upper: tuple[int, ...], versi
         ],
         "upper_peaks": list(upper),
     }
+
+
+def _recomputed(asked: Recomputed) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(asked).items()}
 
 
 def parameter_rows(model: Any) -> tuple[ParameterRow, ...]:
