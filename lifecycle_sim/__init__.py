@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import lifecycle_sim.output.figures as figures
+    import lifecycle_sim.study.budget as budget
     from lifecycle_sim.errors import (
         CaptureError,
         InputError,
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
         largest,
         max_batch,
     )
+    from lifecycle_sim.study.batch_plans import BatchPlans, largest_batch
+    from lifecycle_sim.study.budget import StateBudget, state_budget
     from lifecycle_sim.study.pipeline.line_answers import what_if_line
     from lifecycle_sim.study.pipeline.line_engine import run_line
     from lifecycle_sim.study.pipeline.line_figures import measure_line
@@ -82,6 +85,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Attribution",
+    "BatchPlans",
     "Capture",
     "CaptureError",
     "CapturePlan",
@@ -112,6 +116,7 @@ __all__ = [
     "ScenarioError",
     "ScheduleRun",
     "SnapshotError",
+    "StateBudget",
     "SteadyState",
     "Timeline",
     "Trace",
@@ -126,6 +131,7 @@ __all__ = [
     "Why",
     "apply",
     "attribute",
+    "budget",
     "capture",
     "capture_file",
     "capture_runs",
@@ -139,6 +145,7 @@ __all__ = [
     "fit",
     "frontier",
     "largest",
+    "largest_batch",
     "largest_microbatch",
     "line_trace",
     "load_layers",
@@ -160,6 +167,7 @@ __all__ = [
     "run_schedule",
     "schedule",
     "schedule_trace",
+    "state_budget",
     "steady_state",
     "summarise",
     "sweep_allocator",
@@ -190,9 +198,11 @@ _HOMES = {
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
     "study.applied": "VerifiedPlan apply verify",
+    "study.batch_plans": "BatchPlans largest_batch",
     "study.batch": "CapturePlan Decision FeasibleRange Fitted Largest Probe Verified capture_runs decide feasible_range find_largest fit "
     "largest max_batch",
     "study.plan": "RegionFrontier RegionPlan frontier plan",
+    "study.budget": "StateBudget state_budget",
     "study.pipeline.line_answers": "what_if_line",
     "study.pipeline.line_engine": "run_line",
     "study.pipeline.line_figures": "measure_line",
@@ -210,12 +220,13 @@ _HOMES = {
     "study.what_if": "WhatIf what_if_allocator",
     "study.why": "Why why_out_of_memory",
 }
+_MODULES = {"budget": "study.budget", "figures": "output.figures"}
 _HOME_OF = {name: (f"lifecycle_sim.{home}", name) for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "figures":
-        return importlib.import_module("lifecycle_sim.output.figures")
+    if name in _MODULES:
+        return importlib.import_module(f"lifecycle_sim.{_MODULES[name]}")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home, own_name = _HOME_OF[name]
