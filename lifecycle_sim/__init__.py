@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
+    from lifecycle_sim.study.applied import VerifiedPlan, apply, verify
     from lifecycle_sim.study.batch import (
         CapturePlan,
         Decision,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         largest,
         max_batch,
     )
+    from lifecycle_sim.study.batch_plans import BatchPlans, largest_batch
     from lifecycle_sim.study.budget import StateBudget, state_budget
     from lifecycle_sim.study.grid import Sweep, sweep_file
     from lifecycle_sim.study.pipeline.line_answers import what_if_line
@@ -84,6 +86,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Attribution",
+    "BatchPlans",
     "Capture",
     "CaptureError",
     "CapturePlan",
@@ -125,8 +128,10 @@ __all__ = [
     "UnsafePickleError",
     "Verdict",
     "Verified",
+    "VerifiedPlan",
     "WhatIf",
     "Why",
+    "apply",
     "attribute",
     "budget",
     "capture",
@@ -142,6 +147,7 @@ __all__ = [
     "fit",
     "frontier",
     "largest",
+    "largest_batch",
     "largest_microbatch",
     "line_trace",
     "load_layers",
@@ -169,6 +175,7 @@ __all__ = [
     "sweep_allocator",
     "sweep_file",
     "verdict",
+    "verify",
     "what_if",
     "what_if_allocator",
     "what_if_line",
@@ -193,6 +200,8 @@ _HOMES = {
     "replay.steady": "SteadyState steady_state",
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
+    "study.applied": "VerifiedPlan apply verify",
+    "study.batch_plans": "BatchPlans largest_batch",
     "study.batch": "CapturePlan Decision FeasibleRange Fitted Largest Probe Verified capture_runs decide feasible_range find_largest fit "
     "largest max_batch",
     "study.grid": "Sweep sweep_file",

@@ -8,6 +8,7 @@ launch         ``capture`` and ``capture_file``: the way in, and the process of 
 plan           what to capture: functions and settings, from Python or from a file
 perform        the capture itself, step by step
 building       the model on the meta device, then with fake tensors
+checkpointing  torch's checkpoint around modules that a plan names
 semantics      CUDA's operators, autocast, optimizers; with ``attention`` and ``autocast``
 tracker        the dispatch mode that sees every operator, on fake and on real tensors
 identity       storages: first seen, resized, died
@@ -25,6 +26,7 @@ parameters     ``params``: bytes by storage and by name; with ``table``, and ``c
 
 from lifecycle_sim.sources.capture.counting import params_file
 from lifecycle_sim.sources.capture.launch import capture, capture_file
+from lifecycle_sim.sources.capture.plan import Recomputed
 from lifecycle_sim.sources.capture.profiles import PROFILES, DeviceProfile, find_profile
 from lifecycle_sim.sources.capture.record import Capture, OperatorRow, ParameterRow, Term, TermUse
 from lifecycle_sim.sources.capture.recording import Recording, params, record
@@ -37,6 +39,7 @@ __all__ = [
     "OperatorRow",
     "ParameterRow",
     "ParameterTable",
+    "Recomputed",
     "Recording",
     "StorageRow",
     "Term",

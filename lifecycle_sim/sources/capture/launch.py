@@ -16,7 +16,7 @@ from typing import Any
 
 from lifecycle_sim.errors import CaptureError, InputError, LifecycleError, MissingExtraError
 from lifecycle_sim.sources.capture.named import chosen_terms, left_after
-from lifecycle_sim.sources.capture.plan import NEWEST, Plan, PlanFile, dtype_name
+from lifecycle_sim.sources.capture.plan import NEWEST, Plan, PlanFile, Recomputed, dtype_name
 from lifecycle_sim.sources.capture.profiles import DeviceProfile, find_profile
 from lifecycle_sim.sources.capture.record import Capture
 
@@ -45,6 +45,7 @@ def capture(
     operators: bool = True,
     workspace: int | None = None,
     release: str = NEWEST,
+    recomputed: Recomputed | None = None,
 ) -> Capture:
     """Capture steps of a model as a CUDA device would allocate them, without memory or a device.
 
@@ -68,11 +69,12 @@ def capture(
         operators: whether to keep a row for each operator of the measured steps.
         workspace: bytes of a cuBLAS workspace, in place of the card's own.
         release: the PyTorch release to be predicted, where releases are known to differ; operators are always those of the torch installed.
+        recomputed: modules that torch is to checkpoint, as :func:`lifecycle_sim.apply` lets it.
 
     Raises:
         MissingExtraError: torch is not installed.
         CaptureError: a function failed, does what a capture cannot represent, or ended the process.
-        InputError: the device or a term is not known.
+        InputError: the device or a term is not known, or a module that is to be recomputed.
     """
     plan = Plan(
         build_model,
@@ -89,6 +91,7 @@ def capture(
         selected,
         operators,
         release,
+        recomputed,
     )
     need_torch("capturing a step")
     return _forked_or_fresh(plan) if sys.platform == "linux" else apart(_report, plan, FRESH)
@@ -107,6 +110,7 @@ def capture_file(
     without: Collection[str] = (),
     workspace: int | None = None,
     release: str = NEWEST,
+    recomputed: Recomputed | None = None,
 ) -> Capture:
     """Capture what the Python file *path* defines, in a fresh process; this process neither runs the file nor imports torch.
 
@@ -122,15 +126,16 @@ def capture_file(
         without: names of kernel terms to leave out.
         workspace: as for :func:`capture`.
         release: see there.
+        recomputed: see there.
 
     Raises:
         MissingExtraError: torch is not installed.
         CaptureError: the file or a function of it failed, or ended the process.
-        InputError: the device or a term is not known.
+        InputError: the device or a term is not known, or a module that is to be recomputed.
     """
     profile = find_profile(device, workspace)
     low, kind = dtype_name(autocast, "autocast"), dtype_name(dtype, "dtype")
-    plan = Plan(unset, unset, None, None, profile, kind, low, warmup, steps, left_after(without), release=release)
+    plan = Plan(unset, unset, None, None, profile, kind, low, warmup, steps, left_after(without), release=release, recomputed=recomputed)
     need_torch("capturing a step")
     return apart(_report, PlanFile(path, function, dict(parameters or {}), plan), FRESH)
 

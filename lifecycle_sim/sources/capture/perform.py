@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from lifecycle_sim.program.step_graph import stored_graphs
 from lifecycle_sim.sources.capture.answers import Answers
 from lifecycle_sim.sources.capture.assemble import assemble, upper_peaks
 from lifecycle_sim.sources.capture.building import build_on_meta, flatten_recurrent, moves_left_out, to_fake
-from lifecycle_sim.sources.capture.plan import Plan
+from lifecycle_sim.sources.capture.checkpointing import checkpoint_modules
+from lifecycle_sim.sources.capture.plan import Plan, Recomputed
 from lifecycle_sim.sources.capture.record import Capture, ParameterRow, TermUse
 from lifecycle_sim.sources.capture.semantics import Cuda
 from lifecycle_sim.sources.capture.stepping import inference_step, training_step
@@ -37,6 +39,7 @@ def perform(plan: Plan) -> Capture:
 
     Raises:
         CaptureError: a function of the plan failed, or does what a capture cannot represent.
+        InputError: the model has no module that is to be recomputed.
     """
     began = time.perf_counter()
     torch.set_num_threads(1)
@@ -44,6 +47,8 @@ def perform(plan: Plan) -> Capture:
         model = build_on_meta(plan.build_model, None if plan.dtype is None else getattr(torch, plan.dtype))
     if not isinstance(model, torch.nn.Module):
         raise CaptureError(f"build_model returned a {type(model).__name__}: return a torch.nn.Module")
+    if plan.recomputed is not None:
+        checkpoint_modules(model, plan.recomputed)
     recurrent = flatten_recurrent(model) if torch.backends.cudnn.enabled else 0
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     to_fake(mode, model)
@@ -182,6 +187,7 @@ def _header(plan: Plan, uses: tuple[TermUse, ...], upper: tuple[int, ...], versi
         "steps": plan.steps,
         "dtype": plan.dtype,
         "autocast": plan.autocast,
+        **({} if plan.recomputed is None else {"recomputed": _recomputed(plan.recomputed)}),
         "execution": "eager",
         "release": plan.release,
         "switches": {
@@ -204,6 +210,10 @@ def _header(plan: Plan, uses: tuple[TermUse, ...], upper: tuple[int, ...], versi
         ],
         "upper_peaks": list(upper),
     }
+
+
+def _recomputed(asked: Recomputed) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(asked).items()}
 
 
 def parameter_rows(model: Any) -> tuple[ParameterRow, ...]:
