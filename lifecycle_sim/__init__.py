@@ -41,7 +41,17 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.allocator.recording import OpenLoop, open_loop
     from lifecycle_sim.replay.attribution import Attribution, attribute
     from lifecycle_sim.replay.steady import SteadyState, steady_state
-    from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
+    from lifecycle_sim.sources.capture import (
+        Capture,
+        DeviceProfile,
+        ParameterTable,
+        Recording,
+        Variant,
+        capture,
+        capture_file,
+        params,
+        record,
+    )
     from lifecycle_sim.sources.detect import read_trace
     from lifecycle_sim.study.plan import RegionFrontier, RegionPlan, frontier, plan
     from lifecycle_sim.study.prediction import Prediction, predict
@@ -84,6 +94,7 @@ __all__ = [
     "TraceInvariantError",
     "UnitError",
     "UnsafePickleError",
+    "Variant",
     "Verdict",
     "WhatIf",
     "Why",
@@ -129,7 +140,7 @@ _HOMES = {
     "replay.allocator.recording": "OpenLoop open_loop",
     "replay.attribution": "Attribution attribute",
     "replay.steady": "SteadyState steady_state",
-    "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
+    "sources.capture": "Capture DeviceProfile ParameterTable Recording Variant capture capture_file params record",
     "sources.detect": "read_trace",
     "study.plan": "RegionFrontier RegionPlan frontier plan",
     "study.prediction": "Prediction predict",

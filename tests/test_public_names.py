@@ -13,7 +13,7 @@ NAMES = (
     "Attribution Capture CaptureError DeviceProfile DeviceReplay DeviceTrace Events Finding InputError LifecycleError "
     "Lifetimes MissingExtraError OpenLoop OutputExistsError ParameterTable Peak Prediction Program Recompute Recording "
     "RegionFrontier RegionPlan ScenarioError SnapshotError SteadyState Timeline Trace TraceFormatError TraceInvariantError "
-    "UnitError UnsafePickleError Verdict WhatIf Why attribute capture capture_file check figures frontier load_scenario "
+    "UnitError UnsafePickleError Variant Verdict WhatIf Why attribute capture capture_file check figures frontier load_scenario "
     "open_loop params plan predict read_trace record replay_all replay_device run run_scenario steady_state summarise "
     "sweep_allocator verdict what_if what_if_allocator why_out_of_memory write"
 )

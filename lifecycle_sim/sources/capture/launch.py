@@ -16,6 +16,7 @@ from lifecycle_sim.sources.capture.named import chosen_terms, left_after
 from lifecycle_sim.sources.capture.plan import NEWEST, Plan, PlanFile, dtype_name
 from lifecycle_sim.sources.capture.profiles import DeviceProfile, find_profile
 from lifecycle_sim.sources.capture.record import Capture
+from lifecycle_sim.sources.capture.variant import AS_IT_IS, Variant
 
 FORKED, FRESH = "fork", "spawn"
 
@@ -37,6 +38,7 @@ def capture(
     operators: bool = True,
     workspace: int | None = None,
     release: str = NEWEST,
+    variant: Variant = AS_IT_IS,
 ) -> Capture:
     """Capture steps of a model as a CUDA device would allocate them, without memory or a device.
 
@@ -60,6 +62,7 @@ def capture(
         operators: whether to keep a row for each operator of the measured steps.
         workspace: bytes of a cuBLAS workspace, in place of the card's own.
         release: the PyTorch release to be predicted, where releases are known to differ; operators are always those of the torch installed.
+        variant: what to change in the program before it is captured. Micro-batches that it accumulates are made by ``make_batch``, each.
 
     Raises:
         MissingExtraError: torch is not installed.
@@ -81,6 +84,7 @@ def capture(
         selected,
         operators,
         release,
+        variant,
     )
     _need_torch()
     return _apart(plan, FORKED if sys.platform == "linux" else FRESH)
@@ -99,6 +103,7 @@ def capture_file(
     without: Collection[str] = (),
     workspace: int | None = None,
     release: str = NEWEST,
+    variant: Variant = AS_IT_IS,
 ) -> Capture:
     """Capture what the Python file *path* defines, in a fresh process; this process neither runs the file nor imports torch.
 
@@ -114,6 +119,7 @@ def capture_file(
         without: names of kernel terms to leave out.
         workspace: as for :func:`capture`.
         release: see there.
+        variant: see there; a step's batch, given or by default, is divided by the micro-batches that it accumulates.
 
     Raises:
         MissingExtraError: torch is not installed.
@@ -122,7 +128,7 @@ def capture_file(
     """
     profile = find_profile(device, workspace)
     low, kind = dtype_name(autocast, "autocast"), dtype_name(dtype, "dtype")
-    plan = Plan(_unset, _unset, None, None, profile, kind, low, warmup, steps, left_after(without), release=release)
+    plan = Plan(_unset, _unset, None, None, profile, kind, low, warmup, steps, left_after(without), release=release, variant=variant)
     _need_torch()
     return _apart(PlanFile(path, function, dict(parameters or {}), plan), FRESH)
 
