@@ -141,13 +141,20 @@ def _columns(trace: Trace, rows: Sequence[_Row], stacks: StackBuilder, labels: l
 
     old_stack, old_label, old_category = events.stack.tolist(), events.label.tolist(), events.category.tolist()
     made: dict[int, tuple[int, int, int]] = {}
-    numbers = {label: number for number, label in enumerate(labels)}
+    numbers: dict[str, int] = {}
+
+    def number(label: str) -> int:
+        if label not in numbers:
+            numbers[label] = len(labels)
+            labels.append(label)
+        return numbers[label]
+
     lives = _lives(rows)
     stack_column, label_column, category_column = [], [], []
     for row in rows:
         if row.kind == Kind.ALLOC:
             if row.source == NO_STORAGE:
-                told = (NO_STACK, numbers.setdefault(STATE, len(numbers)), int(Category.WORKSPACE))
+                told = (NO_STACK, number(STATE), int(Category.WORKSPACE))
             else:
                 stack, category = old_stack[row.source], old_category[row.source]
                 copied = row.phase == RECOMPUTE and row.address != int(events.address[row.source])
@@ -158,13 +165,12 @@ def _columns(trace: Trace, rows: Sequence[_Row], stacks: StackBuilder, labels: l
                     category = int(Category.TEMPORARY)
                 told = (stack, old_label[row.source], category)
             if row.own is not None:
-                told = (told[0], numbers.setdefault(row.own[0], len(numbers)), int(row.own[1]))
+                told = (told[0], number(row.own[0]), int(row.own[1]))
             made[row.address] = told
         stack, label, category = made.get(row.address, (NO_STACK, NO_LABEL, 0))
         stack_column.append(stack)
         label_column.append(label)
         category_column.append(category)
-    labels[:] = numbers
     return Events.of(
         np.array([row.kind for row in rows], np.uint8),
         np.array([row.address for row in rows], np.int64),
