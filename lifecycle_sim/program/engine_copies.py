@@ -135,8 +135,8 @@ class _Course:
 
     def _compute(self) -> Generator[Any, None, None]:
         needed = 0
-        for self._at, item in enumerate(self._items):
-            do, value = item.do, item.value
+        for place, item in enumerate(self._items):
+            self._at, do, value = place, item.do, item.value
             if do is Do.SEND:
                 self._send(value)
                 behind = self._link.behind if self._link.overlap else 0
@@ -179,18 +179,18 @@ class _Course:
             self._in.put(tensor)
         self._fetched = max(self._fetched, min(until, len(self._needs)))
 
-    def _sender(self) -> Generator[Any, None, None]:
+    def _sender(self) -> Generator[Any, Any, None]:
         while True:
-            tensor = yield self._out.get()
+            tensor: int = yield self._out.get()
             yield self.clock.timeout(self._link.time(self._sizes(tensor)))
             self.sent += self._sizes(tensor)
             self._arrived[tensor].succeed()
             if tensor in self._left:
                 self._happened(Do.LEAVE, tensor)
 
-    def _fetcher(self) -> Generator[Any, None, None]:
+    def _fetcher(self) -> Generator[Any, Any, None]:
         while True:
-            tensor = yield self._in.get()
+            tensor: int = yield self._in.get()
             if tensor in self._arrived and not self._arrived[tensor].processed:
                 yield self._arrived[tensor]
             yield self.clock.timeout(self._link.time(self._sizes(tensor)))

@@ -17,23 +17,20 @@ from lifecycle_sim.display import Shown
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Category, DeviceTrace, Kind, Span, Trace
 from lifecycle_sim.events.trace import Int64
-from lifecycle_sim.program.edits.offload import Offload, Transfers, offload
-from lifecycle_sim.program.edits.optimizer import must_leave_gradients, optimizer_storages, without
-from lifecycle_sim.program.edits.sharding import Communication, Sharding, shard, sharded_sizes
-from lifecycle_sim.program.edits.storages import storages_of
-from lifecycle_sim.program.remat import Edit, chosen_policy, chosen_regions, edit
+from lifecycle_sim.program.edits.offload import Offload, Transfers
+from lifecycle_sim.program.edits.sharding import Communication, Sharding
+from lifecycle_sim.program.remat import Edit, chosen_policy, edit
 from lifecycle_sim.program.remat.holds import Happens
 from lifecycle_sim.program.remat.policies import Policy
-from lifecycle_sim.program.remat.trace import edited_trace
 from lifecycle_sim.program.step_graph import NO_STORAGE, StepGraph, StepOperator, graphs_of
 from lifecycle_sim.replay import DeviceReplay, replay_device
 from lifecycle_sim.replay.attribution import Share, attribute
 from lifecycle_sim.study.prediction import Prediction, StepLevels, predict
 from lifecycle_sim.study.roofline import Rates, Seconds, rates_of, time_of
+from lifecycle_sim.study.step_edits import CPU_RNG_STATE as CPU_RNG_STATE
+from lifecycle_sim.study.step_edits import Asked, edited
 from lifecycle_sim.units import format_exact
 
-CPU_RNG_STATE = 5056
-"""Bytes of the state of the CPU's random number generator, a Mersenne Twister: ``torch.get_rng_state().nbytes``."""
 HOLDERS = 5
 SLICES = 100
 REENTRANT = (
@@ -245,7 +242,9 @@ def what_if(
         raise InputError("no module is named, and no other edit: give paths or patterns, such as 'blocks.*'")
     before = trace if base is None else base if isinstance(base, Trace) else base.trace
     known = _rates(trace) if rates is None and seconds is None else rates
-    made = _edited(trace, graphs, patterns, policy, early_stop, preserve_rng, optimizer, sharding, offloaded, known, seconds)
+    divided = Sharding.parse(sharding) if isinstance(sharding, str) else sharding
+    asked = Asked(tuple(patterns), policy, early_stop, preserve_rng, optimizer, divided, offloaded)
+    made = edited(trace, graphs, asked, known, seconds)
     edits, last = made.edits, graphs[-1]
     old = last if base is None else graphs_of(before)[-1]
     levels = [predict(_unlimited(each), settings=settings) for each in (before, made.trace)]
@@ -274,97 +273,10 @@ def what_if(
         prediction=_within(made.trace, levels[1], capacity, settings),
         notes=made.notes,
         ran=_cost(list(_operators(edits[-1])), known, seconds),
-        edited_by=made.told,
+        edited_by=asked.told(),
         communication=made.communication,
         transfers=made.transfers,
     )
-
-
-@dataclass(frozen=True)
-class _Made:
-    """The edits of all steps, their trace, and what the last of them comes to."""
-
-    edits: tuple[Edit, ...]
-    trace: Trace
-    notes: tuple[str, ...]
-    told: tuple[str, ...]
-    communication: Communication | None
-    transfers: Transfers | None
-
-
-def _edited(
-    trace: Trace,
-    graphs: Sequence[StepGraph],
-    patterns: Sequence[str],
-    policy: Policy | None,
-    early_stop: bool,
-    preserve_rng: bool,
-    optimizer: str | None,
-    sharding: Sharding | str | None,
-    offloaded: Offload | None,
-    rates: Rates | None,
-    seconds: Seconds | None,
-) -> _Made:
-    """Edit each step: recompute, leave the optimizer out, divide, send to the host, in this order."""
-    divided = Sharding.parse(sharding) if isinstance(sharding, str) else sharding
-    on_host = trace.devices[0].device != "cpu"
-    state = CPU_RNG_STATE if preserve_rng and not on_host else 0
-    last = graphs[-1]
-    calls = chosen_regions(last, patterns)
-    chosen = {_ordinal(last, number) for number in calls}
-    facts = storages_of(trace)
-    gone = optimizer_storages(facts, optimizer) if optimizer is not None else frozenset()
-    whole = last.sizes
-    sizes = whole if divided is None else sharded_sizes(whole, facts, divided)
-    edits: list[Edit] = []
-    exchanged, copied = None, None
-    for graph in (replace(each, sizes=sizes) for each in graphs):
-        first = edits[-1].first_new + len(edits[-1].copies) if edits else None
-        wanted = [number for number, call in enumerate(graph.calls) if call.grad and _ordinal(graph, number) in chosen]
-        saved = chosen_policy(graph, policy) if policy is not None else ()
-        made = edit(graph, wanted, saved, early_stop, state, first)
-        if optimizer is not None:
-            must_leave_gradients(graph, facts)
-            made = without(made, gone)
-        if divided is not None:
-            made, exchanged = shard(made, facts, divided, whole)
-        if offloaded is not None:
-            made, copied = offload(made, facts, offloaded, [_nanoseconds(row, rates, seconds) for row in graph.operators])
-        edits.append(made)
-    notes = dict.fromkeys(note for each in edits for note in each.notes)
-    ran = [last.operators[number] for number in edits[-1].again]
-    if not preserve_rng and any(row.random for row in ran):
-        notes["the state of the random number generators is not preserved: what is drawn again differs, and gradients are wrong"] = None
-    if preserve_rng and on_host and calls:
-        notes[f"each live call keeps {CPU_RNG_STATE:,} bytes and 16 for each device as generator state, on the host: not counted"] = None
-    told = []
-    if optimizer is not None:
-        told.append(f"optimizer {optimizer}")
-        notes[f"the optimizer's own operators are left out: those of {optimizer} are not in the capture, and take no memory"] = None
-    if divided is not None:
-        told.append(f"shard {divided}")
-        notes["each tensor is gathered and reduced by itself, none ahead: buffers that a library joins or fetches ahead come on top"] = None
-    if offloaded is not None:
-        told.append(f"offload {', '.join(offloaded.what)}")
-        if seconds is None:
-            notes[
-                "copies run beside operators that take their least time, by the card's roofline: on a real card they have more to hide behind"
-            ] = None
-    return _Made(tuple(edits), edited_trace(trace, edits, gone), tuple(notes), tuple(told), exchanged, copied)
-
-
-def _nanoseconds(row: StepOperator, rates: Rates | None, seconds: Seconds | None) -> int:
-    """The time of one operator, in whole nanoseconds.
-
-    Raises:
-        InputError: it is not known.
-    """
-    took = time_of([row], rates, seconds)
-    if took is None:
-        raise InputError(
-            "offload: the rates of the card are not known, and without times of operators nothing tells what copies hide behind"
-        )
-    return round(took * 10**9)
 
 
 def _operators(edited: Edit) -> Iterable[StepOperator]:
@@ -375,12 +287,6 @@ def _operators(edited: Edit) -> Iterable[StepOperator]:
 
 def _levels_of(prediction: Prediction, step: str) -> StepLevels:
     return next(levels for levels in prediction.steps if levels.name == step)
-
-
-def _ordinal(graph: StepGraph, number: int) -> tuple[str, int]:
-    """A call as its module and which call of it this is."""
-    module = graph.calls[number].module
-    return module, sum(call.module == module for call in graph.calls[:number])
 
 
 def _unlimited(trace: Trace) -> Trace:

@@ -105,8 +105,8 @@ def offload(edit: Edit, facts: Mapping[int, StorageFacts], offloaded: Offload, d
     """
     if SAVED in offloaded.what and edit.calls:
         raise InputError(
-            "offload saved: with modules recomputed, what autograd saves lies in regions that a capture without offload does not tell apart: "
-            "recompute some modules or send saved tensors to the host, not both"
+            "offload saved: with modules recomputed, what autograd saves lies in regions that a capture without offload does not tell "
+            "apart: recompute some modules or send saved tensors to the host, not both"
         )
     if edit.graph.unsound is not None:
         raise InputError(f"{edit.graph.name}: {edit.graph.unsound}: what could lie on the host meanwhile is not known")
@@ -137,7 +137,7 @@ class _Work:
         """The activations that autograd saves; notes what happens to them at which marks."""
         graph, facts = self._edit.graph, self._facts
         first: dict[int, dict[Mark, int]] = {}
-        chosen = {}
+        chosen: dict[int, None] = {}
         operators_before = _phases(graph)
         for position, (kind, value) in enumerate(graph.marks()):
             if kind in (Mark.SAVE, Mark.UNPACK, Mark.APPLIED, Mark.RELEASE):

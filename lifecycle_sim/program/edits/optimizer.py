@@ -28,8 +28,8 @@ def optimizer_storages(facts: Mapping[int, StorageFacts], name: str) -> frozense
     """
     if name != SGD:
         raise InputError(
-            f"optimizer {name!r}: a capture tells what its own optimizer did, and not the order and the temporaries of another; of a capture "
-            f"alone only {SGD!r} (without momentum) is exact, which takes nothing. Ask with the FILE.py, which is captured again with {name}"
+            f"optimizer {name!r}: a capture tells what its own optimizer did, and not the order and the temporaries of another; of a "
+            f"capture alone only {SGD!r} (without momentum) is exact, which takes nothing. Ask with the FILE.py, which is captured again"
         )
     return frozenset(
         number

@@ -3,10 +3,10 @@
 Each tensor is divided by itself into equal parts, rounded up to whole elements of 4 bytes.
 
 * Stage 1: a rank keeps the optimizer state of its part, and updates that part. What the optimizer takes meanwhile is divided likewise.
-* Stage 2: and of each gradient its part. A gradient is made whole; when it is complete, its sum over the ranks is scattered to the parts, and
-  the whole goes.
+* Stage 2: and of each gradient its part. A gradient is made whole; when it is complete, its sum over the ranks is scattered to the parts,
+  and the whole goes.
 * Stage 3: and of each parameter its part. The parameters of a unit (a block of a list of blocks, else a module) are gathered before the
-  first operator that reads one of them, and go after the unit's last operator before another unit's turn, or before the backward pass begins.
+  first operator that reads one of them, and go after the unit's last operator before another unit's turn, or before the backward pass.
 
       parameter part   ├──────────────────────────────────────────────────────────────────────────┤
       gathered                  ├─ forward of the unit ─┤        ├─ backward of the unit ─┤
@@ -276,13 +276,13 @@ def _root_gradient(graph: StepGraph) -> int | None:
 def _must_have_one_pass(graph: StepGraph, facts: Mapping[int, StorageFacts]) -> None:
     if sum(kind == Mark.BACKWARD for kind in graph.kinds) > 1:
         raise InputError(
-            f"{graph.name}: shard: it has several backward passes, whose gradients add up, and divided gradients are known for one pass alone: "
-            "divide the optimizer state (zero1), or capture a step with one"
+            f"{graph.name}: shard: it has several backward passes, whose gradients add up, and divided gradients are known for one pass "
+            "alone: divide the optimizer state (zero1), or capture a step with one"
         )
     gradients = {number for number, storage in facts.items() if storage.category is Category.GRADIENT}
     kept = [number for number in gradients & graph.changes.keys() if number not in graph.made]
     if kept:
         raise InputError(
-            f"{graph.name}: shard: the gradient {facts[kept[0]].label!r} is kept from one step to the next (zero_grad(set_to_none=False)), and "
-            "divided gradients are known only where they are made anew"
+            f"{graph.name}: shard: the gradient {facts[kept[0]].label!r} is kept from one step to the next (zero_grad(set_to_none=False)), "
+            "and divided gradients are known only where they are made anew"
         )

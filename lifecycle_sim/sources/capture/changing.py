@@ -61,9 +61,12 @@ class EightBitAdamW(torch.optim.Optimizer):
         super().__init__(parameters, {"lr": 1e-3})
         self._maps: list[Any] = []
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: Any = None) -> None:
         """Make the state that is lacking, and touch each parameter once."""
+        with torch.no_grad():
+            self._step()
+
+    def _step(self) -> None:
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
