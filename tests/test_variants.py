@@ -13,6 +13,7 @@ torch: Any = pytest.importorskip("torch", reason="torch is not installed: captur
 import lifecycle_sim as ls  # noqa: E402
 from lifecycle_sim.sources.capture.plan import Plan, PlanFile  # noqa: E402
 from lifecycle_sim.sources.capture.profiles import find_profile  # noqa: E402
+from lifecycle_sim.sources.capture.variant import AS_IT_IS  # noqa: E402
 from tests import remat_models as models  # noqa: E402
 
 OPTIONS: dict[str, Any] = {"device": "a100-80g", "warmup": 1, "steps": 1}
@@ -26,8 +27,19 @@ def adamw(model: Any) -> Any:
     return torch.optim.AdamW(model.parameters())
 
 
-def captured(variant: ls.Variant | None = None, optimizer: Any = adamw, step: Any = None, build: Any = gpt, **more: Any) -> ls.Capture:
-    return ls.capture(build, models.tokens, optimizer, step, variant=variant, operators=False, **{**OPTIONS, **more})
+class Tiny(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(61, 80), torch.nn.Linear(80, 7)
+
+    def forward(self, ids: Any, _target: Any) -> Any:
+        return self.second(torch.nn.functional.one_hot(ids, 61).float() @ self.first.weight.T).square().mean() + self.first.bias.sum()
+
+
+def captured(
+    variant: ls.Variant = AS_IT_IS, optimizer: Any = adamw, step: Any = None, build: Any = Tiny, batch: Any = models.tokens, **more: Any
+) -> ls.Capture:
+    return ls.capture(build, batch, optimizer, step, variant=variant, **{"operators": False, **OPTIONS, **more})
 
 
 def levels(made: ls.Capture) -> Any:
@@ -35,7 +47,6 @@ def levels(made: ls.Capture) -> Any:
 
 
 BY_HAND = {
-    "sgd": lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
     "sgd-momentum": lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5),
     "adamw-foreach": adamw,
     "adamw-fused": lambda model: torch.optim.AdamW(model.parameters(), fused=True),
@@ -45,8 +56,9 @@ BY_HAND = {
 
 @pytest.mark.parametrize("name", BY_HAND)
 def test_an_optimizer_in_place_of_another(name: str) -> None:
-    first = "sgd" if name != "sgd" else "sgd-momentum"
-    assert levels(captured(ls.Variant(optimizer=name), BY_HAND[first])) == levels(captured(None, BY_HAND[name]))
+    assert levels(captured(ls.Variant(optimizer=name), lambda model: torch.optim.SGD(model.parameters()))) == levels(
+        captured(AS_IT_IS, BY_HAND[name])
+    )
 
 
 def test_moments_of_8_bits() -> None:
@@ -71,12 +83,13 @@ def test_updates_in_the_backward_pass() -> None:
         return {parameter: torch.optim.AdamW([parameter]) for parameter in model.parameters()}
 
     early = captured(ls.Variant(in_backward=True))
-    assert levels(early) == levels(captured(None, each, step))
+    assert levels(early) == levels(captured(AS_IT_IS, each, step))
     assert levels(early)[-1].requested < levels(captured())[-1].requested
 
 
-@pytest.mark.parametrize("parts", [2, 3])
-def test_micro_batches(parts: int) -> None:
+def test_micro_batches() -> None:
+    parts = 3
+
     def step(model: Any, optimizer: Any, batch: Any) -> None:
         for _ in range(parts):
             micro = models.tokens()
@@ -86,8 +99,8 @@ def test_micro_batches(parts: int) -> None:
         optimizer.step()
         optimizer.zero_grad()
 
-    by_hand = ls.capture(gpt, lambda: (), adamw, step, operators=False, **OPTIONS)
-    assert levels(captured(ls.Variant(accumulate=parts), autocast="bf16")) == levels(by_hand)
+    by_hand = captured(AS_IT_IS, step=step, build=gpt, batch=lambda: ())
+    assert levels(captured(ls.Variant(accumulate=parts), build=gpt, autocast="bf16")) == levels(by_hand)
 
 
 def test_frozen_parts() -> None:
@@ -97,8 +110,18 @@ def test_frozen_parts() -> None:
             part.requires_grad_(False)
         return model
 
-    assert levels(captured(ls.Variant(freeze=("token", "blocks.0")))) == levels(captured(build=frozen))
-    assert levels(captured(ls.Variant(freeze=("token", "blocks.[0-1]")))) != levels(captured(build=frozen))
+    assert levels(captured(ls.Variant(freeze=("token", "blocks.0")), build=gpt)) == levels(captured(build=frozen))
+
+
+def test_a_changed_program_is_edited_and_set_beside_the_program_as_it_was() -> None:
+    plain, changed = (captured(ls.Variant(accumulate=parts), operators=True) for parts in (1, 3))
+    found = ls.what_if(changed, "second", base=plain)
+    alone = ls.what_if(changed, "second")
+    assert found.base == levels(plain)[-1]
+    assert (found.edited, found.extra, found.ran) == (alone.edited, alone.extra, alone.ran)
+    assert found.cost.operators < alone.cost.operators
+    told = {row.what: (row.base, row.edited) for row in found.changes}
+    assert told["FLOPs of the model, forward and backward"] == (found.cost.flops, 3 * found.cost.flops)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +140,7 @@ def test_variants_refused(variant: dict[str, Any], says: str) -> None:
 @pytest.mark.parametrize(
     ("variant", "more", "says"),
     [
-        (ls.Variant(freeze=("blokcs.0",)), {}, r"freeze 'blokcs\.0' chooses no parameter: did you mean 'blocks\.0'\?"),
+        (ls.Variant(freeze=("secnod",)), {}, r"freeze 'secnod' chooses no parameter: did you mean 'second'\?"),
         (ls.Variant(freeze=("**",)), {}, "everything is frozen"),
         (ls.Variant(accumulate=2), {"step": lambda *_: None}, "the program has a step of its own"),
         (ls.Variant(optimizer="sgd"), {"optimizer": None}, "optimizer sgd: the program defines no make_optimizer"),

@@ -28,7 +28,7 @@ COMMANDS = {
     "capture": "What a training step would allocate on a card that is not there.",
     "plan": "Which modules of a captured step to recompute so that it stays within a budget.",
     "frontier": "Every plan of recomputation that is cheapest at its peak.",
-    "whatif": "What a captured step would be with modules recomputed: peak, what binds, cost.",
+    "whatif": "What a step would be with modules recomputed, tensors divided or on the host, another program.",
 }
 
 

@@ -389,7 +389,7 @@ def _most(trace: Trace, step: str, category: Category) -> int:
 
 
 def _changes(base: Trace, changed: Trace, graph: StepGraph, edited: Edit) -> tuple[Change, ...]:
-    """What recomputation changes, and what it does not."""
+    """What the edit changes, and what it does not; *graph* is the step before it."""
     kinds = (
         ("parameters", Category.PARAMETER),
         ("buffers", Category.BUFFER),
@@ -398,9 +398,10 @@ def _changes(base: Trace, changed: Trace, graph: StepGraph, edited: Edit) -> tup
         ("activations", Category.ACTIVATION),
     )
     rows = [Change(f"{name}, at most", "B", *(_most(trace, graph.name, kind) for trace in (base, changed))) for name, kind in kinds]
-    inputs = {storage for number in edited.calls for storage in (*graph.calls[number].inputs, *graph.calls[number].others)} - {NO_STORAGE}
-    rows.append(Change("inputs held at the boundary", "B", 0, sum(graph.sizes[storage] for storage in inputs)))
-    flops = sum(row.flops for row in graph.operators)
-    rows.append(Change("FLOPs of the model, forward and backward", "FLOPs", flops, flops))
-    rows.append(Change("FLOPs run again", "FLOPs", 0, sum(graph.operators[number].flops for number in edited.again)))
+    after = edited.graph
+    inputs = {storage for number in edited.calls for storage in (*after.calls[number].inputs, *after.calls[number].others)} - {NO_STORAGE}
+    rows.append(Change("inputs held at the boundary", "B", 0, sum(after.sizes[storage] for storage in inputs)))
+    flops = [sum(row.flops for row in each.operators) for each in (graph, after)]
+    rows.append(Change("FLOPs of the model, forward and backward", "FLOPs", *flops))
+    rows.append(Change("FLOPs run again", "FLOPs", 0, sum(after.operators[number].flops for number in edited.again)))
     return tuple(rows)

@@ -10,7 +10,7 @@ from lifecycle_sim.events import Trace
 from lifecycle_sim.program.edits.offload import Offload, Transfers, offload
 from lifecycle_sim.program.edits.optimizer import must_leave_gradients, optimizer_storages, without
 from lifecycle_sim.program.edits.sharding import Communication, Sharding, shard, sharded_sizes
-from lifecycle_sim.program.edits.storages import storages_of
+from lifecycle_sim.program.edits.storages import OPTIMIZER, storages_of
 from lifecycle_sim.program.remat import Edit, chosen_policy, chosen_regions, edit
 from lifecycle_sim.program.remat.policies import Policy
 from lifecycle_sim.program.remat.trace import edited_trace
@@ -67,6 +67,8 @@ def edited(trace: Trace, graphs: Sequence[StepGraph], asked: Asked, rates: Rates
     gone = optimizer_storages(facts, optimizer) if optimizer is not None else frozenset()
     whole = last.sizes
     sizes = whole if divided is None else sharded_sizes(whole, facts, divided)
+    if optimizer is not None and offloaded is not None and OPTIMIZER in offloaded.what:
+        raise InputError(f"offload optimizer: {optimizer} keeps no state that could lie on the host")
     edits: list[Edit] = []
     exchanged, copied = None, None
     for graph in (replace(each, sizes=sizes) for each in graphs):
