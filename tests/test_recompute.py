@@ -16,7 +16,8 @@ from click.testing import CliRunner
 import lifecycle_sim as ls
 from lifecycle_sim.cli import main
 from lifecycle_sim.events import Category, Kind, Trace, check
-from lifecycle_sim.program.remat import Happens, candidates, edit
+from lifecycle_sim.program.graph import Lives
+from lifecycle_sim.program.remat import Happens, candidates, chosen_regions, edit, program_of
 from lifecycle_sim.program.step_graph import StepOperator, graphs_of
 from lifecycle_sim.sources.native import read_jsonl, read_npz, write_jsonl, write_npz
 from lifecycle_sim.study.roofline import Rates
@@ -260,3 +261,15 @@ def test_a_recording_is_no_capture() -> None:
 def test_a_capture_as_it_is_read_elsewhere_does_not_name_modules_twice(trace: Trace) -> None:
     with pytest.raises(ls.InputError, match="no module is named"):
         ls.what_if(trace, [])
+
+
+@pytest.mark.parametrize("patterns", [[], ["blocks.*"], ["blocks.[0-5].layers", "blocks.7"]], ids=["as it was", "all blocks", "some"])
+def test_the_engine_runs_a_step_as_a_program_to_the_same_levels(patterns: list[str], trace: Trace) -> None:
+    for graph in graphs_of(trace):
+        edited = edit(graph, chosen_regions(graph, patterns) if patterns else ())
+        program = program_of(edited)
+        given = sum(storage.size for storage in program.storages if storage.lives is Lives.GIVEN)
+        replayed = ls.replay_device(ls.run(program))
+        rows = edited.rows()
+        assert replayed.peak.size - given == max(high for _, high, _ in rows)
+        assert replayed.timeline.end - given == rows[-1][2]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,9 @@ torch: Any = pytest.importorskip("torch", reason="torch is not installed: captur
 import lifecycle_sim as ls  # noqa: E402
 from tests import remat_models as models  # noqa: E402
 from tests.capture_models import ConvNet, images  # noqa: E402
+from tests.cli_support import json_of, lifecycle_sim  # noqa: E402
+from tests.conftest import ROOT  # noqa: E402
+from tests.test_capture_recordings import tool  # noqa: E402
 
 
 def adamw(model: Any) -> Any:
@@ -61,3 +66,39 @@ def test_a_capture_without_training_has_no_graph() -> None:
     captured = ls.capture(ConvNet, images, warmup=0)
     with pytest.raises(ls.InputError, match="the trace holds no operators and holds"):
         ls.what_if(captured, "first")
+
+
+def test_the_command_captures_a_file_first() -> None:
+    program = ROOT / "scenarios" / "capture" / "mlp.py"
+    result = lifecycle_sim("whatif", program, "--checkpoint", "layers", "--batch", 64, "--device", "l4", "--json")
+    assert result.returncode == 0, result.stderr
+    document = json_of(result)
+    (device,) = document["devices"]
+    assert device["recomputed"]["modules"] == ["layers"]
+    assert device["cost"]["again"]["flops"] == 2 * 64 * (1024 * 4096 + 4096 * 4096)
+
+
+def test_the_allocator_under_pytorchs_own_cuda_code_did_what_the_what_if_says(shared: Path) -> None:
+    """The recorded job checkpoints its blocks; the capture is of the same job without. Every level of every step, to the byte."""
+    jobs = tool(shared, "stub_jobs")
+    job = jobs.JOBS["gpt2_bf16_checkpointed"]
+    truth = json.loads((shared / "data" / "stub_jobs.json").read_text())["gpt2_bf16_checkpointed"]["steps"]
+
+    def step(model: Any, optimizer: Any, _batch: None) -> None:
+        jobs.train_step(model, optimizer, job["batch"], autocast=job["autocast"])
+
+    captured = ls.capture(
+        lambda: jobs.GPT(checkpointed=False).train(),
+        lambda: None,
+        lambda model: job["optimizer"](list(model.parameters())),
+        step,
+        warmup=0,
+        steps=len(truth),
+    )
+    found = ls.what_if(captured, "blocks.*")
+    predicted = ls.predict(found.trace, capacity=80 * 2**30)
+    for edited, recorded in zip(predicted.steps, truth, strict=True):
+        for level in ("requested", "allocated", "reserved"):
+            told = {"peak": getattr(edited, level), "after": getattr(edited, f"{level}_after")}
+            assert told == recorded[f"{level}_bytes"], level
+    assert found.saves > 2 * 2**30

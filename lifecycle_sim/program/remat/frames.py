@@ -24,6 +24,7 @@ class Frame:
         ended: whether all was released.
         again: for each backward pass, what was computed again, by key.
         kept: outputs that a policy saves, by operator: copies by storage.
+        kept_at: the marks at which they were saved.
     """
 
     call: int
@@ -38,3 +39,4 @@ class Frame:
     ended: bool = False
     again: dict[int, dict[Key, int | None]] = field(default_factory=dict)
     kept: dict[int, dict[int, int]] = field(default_factory=dict)
+    kept_at: dict[int, int] = field(default_factory=dict)

@@ -183,10 +183,11 @@ def _ending(code: int | None) -> str:
 def _report(plan: Plan | PlanFile, sending: Any) -> None:
     """In the process of its own: make the capture, and send it or what is wrong."""
     from lifecycle_sim.sources.capture.perform import perform, stage
+    from lifecycle_sim.sources.capture.semantics import scalers_on
 
     try:
         if isinstance(plan, PlanFile):
-            with stage(plan.path):
+            with stage(plan.path), scalers_on():
                 plan = plan.load()
         said: Any = perform(plan)
     except InputError as error:

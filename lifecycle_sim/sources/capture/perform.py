@@ -20,7 +20,7 @@ from lifecycle_sim.events import Assumption
 from lifecycle_sim.program.step_graph import stored_graphs
 from lifecycle_sim.sources.capture.answers import Answers
 from lifecycle_sim.sources.capture.assemble import assemble, upper_peaks
-from lifecycle_sim.sources.capture.building import build_on_meta, moves_left_out, to_fake
+from lifecycle_sim.sources.capture.building import build_on_meta, flatten_recurrent, moves_left_out, to_fake
 from lifecycle_sim.sources.capture.changing import InBackward, accumulating_step, freeze, optimizer_called
 from lifecycle_sim.sources.capture.plan import Plan
 from lifecycle_sim.sources.capture.record import Capture, ParameterRow, TermUse
@@ -49,7 +49,7 @@ def perform(plan: Plan) -> Capture:
     if plan.make_optimizer is None and not variant.changes_nothing:
         raise CaptureError(f"{', '.join(variant.told())}: the program defines no make_optimizer, so that it does not train")
     freeze(model, variant.freeze)
-    recurrent = sum(isinstance(module, torch.nn.RNNBase) for module in model.modules())
+    recurrent = flatten_recurrent(model) if torch.backends.cudnn.enabled else 0
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     to_fake(mode, model)
     cuda, answers = Cuda(plan.profile, plan.release), Answers(plan.scalar, plan.selected)
@@ -59,6 +59,7 @@ def perform(plan: Plan) -> Capture:
         lambda ledger, where: KernelTerms(ledger, where, plan.profile, plan.terms),
         cuda.run,
         cuda.scalars_on_host,
+        cuda.composites,
         graph=plan.operators and plan.make_optimizer is not None,
     )
     if tracker.graph is not None:
