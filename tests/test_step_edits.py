@@ -130,18 +130,16 @@ def peaks(trace: ls.Trace) -> Any:
     return [(step.requested, step.requested_after) for step in ls.predict(trace).steps]
 
 
-@pytest.mark.parametrize("stage", [1, 2, 3])
-@pytest.mark.parametrize("ranks", [2, 5])
+@pytest.mark.parametrize(("stage", "ranks"), [(1, 5), (2, 2), (3, 2), (3, 5)])
 def test_shards_of_layers(stage: int, ranks: int, layers: ls.Capture) -> None:
     found = ls.what_if(layers, sharding=f"zero{stage}:{ranks}")
     assert peaks(found.trace) == peaks(by_hand(stage, ranks, Layers, rows).trace)
     assert not ls.check(found.trace)
 
 
-@pytest.mark.parametrize("stage", [1, 2])
-def test_shards_of_a_gpt_with_a_tied_head(stage: int, small_gpt: ls.Capture) -> None:
-    found = ls.what_if(small_gpt, sharding=Sharding(stage, 4))
-    assert peaks(found.trace) == peaks(by_hand(stage, 4, gpt, models.tokens).trace)
+def test_shards_of_a_gpt_with_a_tied_head(small_gpt: ls.Capture) -> None:
+    found = ls.what_if(small_gpt, sharding=Sharding(2, 4))
+    assert peaks(found.trace) == peaks(by_hand(2, 4, gpt, models.tokens).trace)
 
 
 def test_what_ranks_exchange(layers: ls.Capture) -> None:
@@ -207,8 +205,7 @@ class Host:
         return packed.record.back.view(packed.dtype).as_strided(*packed.view)
 
 
-@pytest.mark.parametrize("least", [1, 3000])
-@pytest.mark.parametrize(("build", "batch"), [(Layers, rows), (gpt, models.tokens)], ids=["layers", "gpt"])
+@pytest.mark.parametrize(("build", "batch", "least"), [(Layers, rows, 3000), (gpt, models.tokens, 1)], ids=["layers", "gpt"])
 def test_saved_tensors_on_the_host(build: Any, batch: Any, least: int, layers: ls.Capture, small_gpt: ls.Capture) -> None:
     made = layers if build is Layers else small_gpt
     found = ls.what_if(made, offloaded=Offload(("saved",), Link(10**9, overlap=False), least))
