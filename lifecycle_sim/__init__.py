@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import lifecycle_sim.output.figures as figures
+    import lifecycle_sim.study.budget as budget
     from lifecycle_sim.errors import (
         CaptureError,
         InputError,
@@ -43,7 +44,37 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
+    from lifecycle_sim.study.batch import (
+        CapturePlan,
+        Decision,
+        FeasibleRange,
+        Fitted,
+        Largest,
+        Probe,
+        Verified,
+        capture_runs,
+        decide,
+        feasible_range,
+        find_largest,
+        fit,
+        largest,
+        max_batch,
+    )
+    from lifecycle_sim.study.budget import StateBudget, state_budget
+    from lifecycle_sim.study.pipeline.line_answers import what_if_line
+    from lifecycle_sim.study.pipeline.line_engine import run_line
+    from lifecycle_sim.study.pipeline.line_figures import measure_line
+    from lifecycle_sim.study.pipeline.line_file import load_line
+    from lifecycle_sim.study.pipeline.line_trace import line_trace
+    from lifecycle_sim.study.pipeline.schedule_capture import captured_layers
+    from lifecycle_sim.study.pipeline.schedule_file import load_layers
+    from lifecycle_sim.study.pipeline.schedule_orders import schedule
+    from lifecycle_sim.study.pipeline.schedule_result import ScheduleRun, run_schedule
+    from lifecycle_sim.study.pipeline.schedule_study import compare_schedules, largest_microbatch
+    from lifecycle_sim.study.pipeline.schedule_trace import schedule_trace
+    from lifecycle_sim.study.plan import RegionFrontier, RegionPlan, frontier, plan
     from lifecycle_sim.study.prediction import Prediction, predict
+    from lifecycle_sim.study.recompute import Recompute, what_if
     from lifecycle_sim.study.sweep import sweep_allocator
     from lifecycle_sim.study.what_if import WhatIf, what_if_allocator
     from lifecycle_sim.study.why import Why, why_out_of_memory
@@ -54,12 +85,17 @@ __all__ = [
     "Attribution",
     "Capture",
     "CaptureError",
+    "CapturePlan",
+    "Decision",
     "DeviceProfile",
     "DeviceReplay",
     "DeviceTrace",
     "Events",
+    "FeasibleRange",
     "Finding",
+    "Fitted",
     "InputError",
+    "Largest",
     "LifecycleError",
     "Lifetimes",
     "MissingExtraError",
@@ -68,10 +104,16 @@ __all__ = [
     "ParameterTable",
     "Peak",
     "Prediction",
+    "Probe",
     "Program",
+    "Recompute",
     "Recording",
+    "RegionFrontier",
+    "RegionPlan",
     "ScenarioError",
+    "ScheduleRun",
     "SnapshotError",
+    "StateBudget",
     "SteadyState",
     "Timeline",
     "Trace",
@@ -80,28 +122,53 @@ __all__ = [
     "UnitError",
     "UnsafePickleError",
     "Verdict",
+    "Verified",
     "WhatIf",
     "Why",
     "attribute",
+    "budget",
     "capture",
     "capture_file",
+    "capture_runs",
+    "captured_layers",
     "check",
+    "compare_schedules",
+    "decide",
+    "feasible_range",
     "figures",
+    "find_largest",
+    "fit",
+    "frontier",
+    "largest",
+    "largest_microbatch",
+    "line_trace",
+    "load_layers",
+    "load_line",
     "load_scenario",
+    "max_batch",
+    "measure_line",
     "open_loop",
     "params",
+    "plan",
     "predict",
     "read_trace",
     "record",
     "replay_all",
     "replay_device",
     "run",
+    "run_line",
     "run_scenario",
+    "run_schedule",
+    "schedule",
+    "schedule_trace",
+    "state_budget",
     "steady_state",
     "summarise",
     "sweep_allocator",
     "verdict",
+    "what_if",
     "what_if_allocator",
+    "what_if_line",
     "why_out_of_memory",
     "write",
 ]
@@ -123,17 +190,34 @@ _HOMES = {
     "replay.steady": "SteadyState steady_state",
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
+    "study.batch": "CapturePlan Decision FeasibleRange Fitted Largest Probe Verified capture_runs decide feasible_range find_largest fit "
+    "largest max_batch",
+    "study.plan": "RegionFrontier RegionPlan frontier plan",
+    "study.budget": "StateBudget state_budget",
+    "study.pipeline.line_answers": "what_if_line",
+    "study.pipeline.line_engine": "run_line",
+    "study.pipeline.line_figures": "measure_line",
+    "study.pipeline.line_file": "load_line",
+    "study.pipeline.line_trace": "line_trace",
+    "study.pipeline.schedule_capture": "captured_layers",
+    "study.pipeline.schedule_file": "load_layers",
+    "study.pipeline.schedule_orders": "schedule",
+    "study.pipeline.schedule_result": "ScheduleRun run_schedule",
+    "study.pipeline.schedule_study": "compare_schedules largest_microbatch",
+    "study.pipeline.schedule_trace": "schedule_trace",
     "study.prediction": "Prediction predict",
+    "study.recompute": "Recompute what_if",
     "study.sweep": "sweep_allocator",
     "study.what_if": "WhatIf what_if_allocator",
     "study.why": "Why why_out_of_memory",
 }
+_MODULES = {"budget": "study.budget", "figures": "output.figures"}
 _HOME_OF = {name: (f"lifecycle_sim.{home}", name) for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "figures":
-        return importlib.import_module("lifecycle_sim.output.figures")
+    if name in _MODULES:
+        return importlib.import_module(f"lifecycle_sim.{_MODULES[name]}")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home, own_name = _HOME_OF[name]

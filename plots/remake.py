@@ -38,7 +38,7 @@ def main() -> int:
     failed = 0
     for arguments in commands(GALLERY.read_text(encoding="utf-8")):
         done = subprocess.run([sys.executable, "-m", "lifecycle_sim", *arguments, "--force"], cwd=ROOT, check=False)
-        failed += done.returncode != 0
+        failed += done.returncode not in (0, 1)  # 1 is an answer: it does not fit
     text = README.read_text(encoding="utf-8")
     README.write_text(
         SHOWN.sub(lambda found: f"```console\n{PROMPT}{found['command']}\n{printed(found['command'])}```", text), encoding="utf-8"

@@ -18,6 +18,9 @@ COMMANDS = {
     "timeline": ["scenarios/mlp_step.toml", "--by", "span"],
     "lifetimes": ["scenarios/torch214_stub_train.pickle"],
     "check": ["scenarios/torch214_stub_train_gap.pickle"],
+    "plan": ["scenarios/capture/gpt_step.jsonl.gz", "--budget", "3 GiB", "--modules", "blocks.*", "--solver", "branch"],
+    "frontier": ["scenarios/capture/gpt_step.jsonl.gz", "--modules", "blocks.*", "--solver", "branch"],
+    "whatif": ["scenarios/capture/gpt_step.jsonl.gz", "--checkpoint", "blocks.*", "--save", "aten.addmm.default", "--capacity", "3 GiB"],
 }
 TRAIN = "scenarios/torch214_stub_train.pickle"
 ALLOCATOR = [

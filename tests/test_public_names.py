@@ -10,11 +10,14 @@ from tests.cli_support import KIB, small_trace
 from tests.conftest import ROOT
 
 NAMES = (
-    "Attribution Capture CaptureError DeviceProfile DeviceReplay DeviceTrace Events Finding InputError LifecycleError Lifetimes "
-    "MissingExtraError OpenLoop OutputExistsError ParameterTable Peak Prediction Program Recording ScenarioError SnapshotError "
-    "SteadyState Timeline Trace TraceFormatError TraceInvariantError UnitError UnsafePickleError Verdict WhatIf Why attribute "
-    "capture capture_file check figures load_scenario open_loop params predict read_trace record replay_all replay_device run "
-    "run_scenario steady_state summarise sweep_allocator verdict what_if_allocator why_out_of_memory write"
+    "Attribution Capture CaptureError CapturePlan Decision DeviceProfile DeviceReplay DeviceTrace Events FeasibleRange Finding "
+    "Fitted InputError Largest LifecycleError Lifetimes MissingExtraError OpenLoop OutputExistsError ParameterTable Peak Prediction "
+    "Probe Program Recompute Recording RegionFrontier RegionPlan ScenarioError ScheduleRun SnapshotError StateBudget SteadyState "
+    "Timeline Trace TraceFormatError TraceInvariantError UnitError UnsafePickleError Verdict Verified WhatIf Why attribute budget "
+    "capture capture_file capture_runs captured_layers check compare_schedules decide feasible_range figures find_largest fit "
+    "frontier largest largest_microbatch line_trace load_layers load_line load_scenario max_batch measure_line open_loop params "
+    "plan predict read_trace record replay_all replay_device run run_line run_scenario run_schedule schedule schedule_trace "
+    "state_budget steady_state summarise sweep_allocator verdict what_if what_if_allocator what_if_line why_out_of_memory write"
 )
 
 

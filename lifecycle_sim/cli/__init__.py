@@ -20,12 +20,20 @@ COMMANDS = {
     "timeline": "The level over events, and the peak of each stream or range.",
     "lifetimes": "The largest, longest, leaked or temporary storages.",
     "run": "Run a scenario: peak, steady state and the static table side by side.",
+    "line": "Run a production line: occupancy by stage, peak, average, total work; what if.",
+    "schedule": "Pipeline-parallel training: times, micro-batches in flight and bytes by rank.",
     "check": "Whether a recording contradicts itself, and what it lost.",
     "allocator": "The caching allocator on its own beside a recording; the four levels; waste.",
     "params": "The parameters that a Python file defines, each storage once; gradients and optimizer state.",
+    "budget": "Weights, gradients and states; operations and time; which evidence a plan is missing.",
+    "protocol": "Whether a comparison of model sizes can answer, and what its runs say.",
     "plot": "Draw a timeline, lifecycle chart, composition or size × span chart.",
     "convert": "Write a trace in another format.",
+    "fit": "The largest batch or longest sequence that fits, seen to fit or by a model with its margin.",
     "capture": "What a training step would allocate on a card that is not there.",
+    "plan": "Which modules of a captured step to recompute so that it stays within a budget.",
+    "frontier": "Every plan of recomputation that is cheapest at its peak.",
+    "whatif": "What a captured step would be with modules recomputed: peak, what binds, cost.",
 }
 
 

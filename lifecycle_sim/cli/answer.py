@@ -12,7 +12,7 @@ import click
 
 
 def answer(document: dict[str, Any], as_json: bool) -> None:
-    """Print *document*, made by :func:`lifecycle_sim.output.summary.document`, as JSON or as tables.
+    """Print *document*, such as one made by :func:`lifecycle_sim.output.summary.document`, as JSON or as tables.
 
     The tables of a command are made by ``tables`` in ``lifecycle_sim.output.tables_<command>``, imported only when they are wanted.
     """

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 import click
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 SLOW_TO_READ = 128 * 2**20
 HEAD = 4096
 
+_STAGE = re.compile(r"^[ \t]*(?:\[\[[ \t]*stage[ \t]*\]\]|stage[ \t]*=)", re.MULTILINE)
+"""What only a line has."""
+
 _TOML = re.compile(
     rb"""(?:[ \t]*(?:\#[^\n]*)?\r?\n)*[ \t]*(?:\[\[?[ \t]*[A-Za-z_"'][^\]\n,{}]*\]\]?[ \t]*(?:\#|\r?\n|$)|[A-Za-z_][\w.-]*[ \t]*=)"""
 )
@@ -36,11 +40,25 @@ def open_trace(source: str, parameters: dict[str, int]) -> Trace:
 
         with progress(f"reading {name_of(source)}", at_once=_is_slow(source)):
             return read_trace(source)
-    program = open_scenario(source, parameters)
+    text, name = scenario_for(source)
+    if _STAGE.search(text):
+        return _occupancy_of_line(source, text, name, parameters)
     from lifecycle_sim.program.engine import run
+    from lifecycle_sim.program.scenario import program_of
 
+    program = program_of(text, name, parameters)
     with progress(f"running {name_of(source)}"):
         return run(program)
+
+
+def _occupancy_of_line(source: str, text: str, name: str, parameters: dict[str, int]) -> Trace:
+    from lifecycle_sim.study.pipeline.line_engine import run_line
+    from lifecycle_sim.study.pipeline.line_file import line_of
+    from lifecycle_sim.study.pipeline.line_trace import line_trace
+
+    line = line_of(text, name, parameters)
+    with progress(f"running {name_of(source)}"):
+        return line_trace(run_line(line))
 
 
 def open_scenario(source: str, parameters: dict[str, int]) -> Program:
@@ -49,22 +67,43 @@ def open_scenario(source: str, parameters: dict[str, int]) -> Program:
     Raises:
         ScenarioError: it is none, or has problems.
     """
-    from lifecycle_sim.program.scenario import LARGEST, load_scenario
+    from lifecycle_sim.program.scenario import program_of
+
+    text, name = scenario_for(source)
+    try:
+        return program_of(text, name, parameters)
+    except ScenarioError:
+        if source == "-" or is_scenario(source) or not is_recording(source):
+            raise
+        raise _no_scenario(source) from None
+
+
+def scenario_for(source: str) -> tuple[str, str]:
+    """Return the text of the scenario that *source* names, and what to call it; ``-`` is standard input.
+
+    Raises:
+        ScenarioError: it cannot be read.
+        InputError: it is a recording, or no text.
+    """
+    from lifecycle_sim.program.scenario import LARGEST, scenario_text
 
     if source != "-":
         try:
-            return load_scenario(source, parameters)
+            return scenario_text(Path(source))
         except ScenarioError:
             if is_scenario(source) or not is_recording(source):
                 raise
-            raise InputError(f"{source} is a recording, not a scenario: ask lifecycle-sim peak about it") from None
+            raise _no_scenario(source) from None
     try:
-        text = _standard_input().read(LARGEST + 1).decode("utf-8-sig")
+        return standard_input().read(LARGEST + 1).decode("utf-8-sig") + "\n", "scenario"
     except UnicodeDecodeError as error:
         raise InputError(
             f"standard input is not UTF-8 text (byte {error.start:,}), so it is no scenario: if it is a recording, use peak"
         ) from None
-    return load_scenario(text + "\n", parameters)
+
+
+def _no_scenario(source: str) -> InputError:
+    return InputError(f"{source} is a recording, not a scenario: ask lifecycle-sim peak about it")
 
 
 def replays(trace: Trace, device: str | None) -> tuple[DeviceReplay, ...]:
@@ -141,7 +180,7 @@ def parameters_of(given: Iterable[str]) -> dict[str, int]:
 
 def _head(source: str) -> bytes:
     if source == "-":
-        stream = _standard_input()
+        stream = standard_input()
         return stream.peek(HEAD)[:HEAD] if isinstance(stream, io.BufferedReader) else b""
     if not os.path.isfile(source):
         return b""
@@ -152,7 +191,12 @@ def _head(source: str) -> bytes:
         return b""
 
 
-def _standard_input() -> BinaryIO:
+def standard_input() -> BinaryIO:
+    """Return standard input, as bytes.
+
+    Raises:
+        InputError: it is closed.
+    """
     if sys.stdin is None:  # closed before the start: Python has no stream then
         raise InputError("standard input is closed: give a file, or something to read on standard input")
     return sys.stdin.buffer

@@ -65,30 +65,51 @@ def load_scenario(scenario: str | PathLike[str], parameters: Mapping[str, int] |
     Raises:
         ScenarioError: the scenario cannot be read or has problems; ``problems`` lists all of them.
     """
+    text, source = scenario_text(scenario)
+    return program_of(text, source, parameters or {})
+
+
+def scenario_text(scenario: str | PathLike[str]) -> tuple[str, str]:
+    """Return the text of *scenario*, a path or the text itself, and what to call it.
+
+    Raises:
+        ScenarioError: the file cannot be read.
+    """
     if isinstance(scenario, str) and "\n" in scenario:
-        return _program(scenario, "scenario", parameters or {})
+        return scenario, "scenario"
     path = Path(scenario)
     try:
         with path.open("rb") as file:
-            text = file.read(LARGEST + 1).decode("utf-8-sig")
+            return file.read(LARGEST + 1).decode("utf-8-sig"), path.name
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else NO_TEXT
         raise ScenarioError(f"cannot read the scenario {str(path)!r}: {reason}") from None
-    return _program(text, path.name, parameters or {})
 
 
-def _program(text: str, source: str, given: Mapping[str, int]) -> Program:
+def parsed(text: str, source: str) -> dict[str, Any]:
+    """Return the tables of the scenario *text*, which is called *source*.
+
+    Raises:
+        ScenarioError: it is too large, or no TOML.
+    """
     if len(text) > LARGEST:
         raise ScenarioError(f"{source} is larger than {LARGEST >> 20} MiB, which no scenario is: use repeat for what recurs")
     try:
-        document = tomllib.loads(text)
+        return tomllib.loads(text)
     except RecursionError:
         raise ScenarioError(f"{source} is nested too deeply to be a scenario") from None
     except ValueError as error:
         raise ScenarioError(f"{source} is not TOML: {error}{_hint(text, str(error))}") from None
+
+
+def program_of(text: str, source: str, given: Mapping[str, int]) -> Program:
+    """Return the Program that the TOML *text*, which is called *source*, describes; see :func:`load_scenario`."""
+    document = parsed(text, source)
+    if "stage" in document:
+        raise ScenarioError(f"{source} has [[stage]] tables: it is a line, ask lifecycle-sim line about it, or load_line in Python")
     reader = Reader(Lines(text, document))
     reader.unknown(document, schema.TOP, Place())
-    names = _parameters(reader, document.get("parameters", {}), given)
+    names = read_parameters(reader, document.get("parameters", {}), given)
     settings = {key: reader.value(key, document[key], spec, Place(), names) for key, spec in schema.SETTINGS.items() if key in document}
     rows = {table: list(_rows(reader, document, table, names)) for table in schema.ROWS}
     reader.incomplete |= bool(rows["event"]) and _rule_is_amiss(document, settings)
@@ -116,7 +137,7 @@ def _program(text: str, source: str, given: Mapping[str, int]) -> Program:
     )
     found = reader.problems + ([] if reader.incomplete else problems(program, reader.doubtful))
     if found:
-        found = sorted(dict.fromkeys(found), key=_line_number)
+        found = sorted(dict.fromkeys(found), key=line_number)
         raise ScenarioError([*_cause(text, source, given), *found] if len(found) > 1 else found)
     return program
 
@@ -133,7 +154,7 @@ def _cause(text: str, source: str, given: Mapping[str, int]) -> Iterator[str]:
     if not given or not isinstance(own, dict) or not given.keys() <= own.keys():
         return
     with suppress(ScenarioError):
-        _program(text, source, {})
+        program_of(text, source, {})
         values = ", ".join(f"{name} = {value}" for name, value in given.items())
         yield f"the problems below come with {values}: with its own {', '.join(given)} the scenario has none"
 
@@ -152,12 +173,13 @@ def _hint(text: str, error: str) -> str:
     return "; a table in braces stands on one line: write [[event]] and a line for each key to have more room" if goes_on else ""
 
 
-def _line_number(problem: str) -> int:
+def line_number(problem: str) -> int:
+    """Return the line that *problem* names, 0 if none: what problems are sorted by."""
     match = re.match(r"line (\d+)", problem)
     return int(match[1]) if match else 0
 
 
-def _parameters(reader: Reader, raw: Any, given: Mapping[str, int]) -> dict[str, int]:
+def read_parameters(reader: Reader, raw: Any, given: Mapping[str, int]) -> dict[str, int]:
     """Read ``[parameters]``: integers, or expressions over the parameters above them; *given* replaces some."""
     names: dict[str, int] = {}
     place = Place("parameters", 0, reader.lines.row("parameters", 1))

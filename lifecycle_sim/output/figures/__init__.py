@@ -12,23 +12,48 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lifecycle_sim.output.figures.blocks import address_map
+    from lifecycle_sim.output.figures.edges import batch_frontier
     from lifecycle_sim.output.figures.files import save
     from lifecycle_sim.output.figures.intervals import lifecycle_chart
+    from lifecycle_sim.output.figures.line_gantt import line_visits
+    from lifecycle_sim.output.figures.line_levels import line_occupancy, line_variants
     from lifecycle_sim.output.figures.lines import levels
     from lifecycle_sim.output.figures.occupancy import timeline
     from lifecycle_sim.output.figures.rectangles import address_time
+    from lifecycle_sim.output.figures.schedules import schedule_chart, schedule_twins
     from lifecycle_sim.output.figures.shares import composition
     from lifecycle_sim.output.figures.sizes import size_span
 
-__all__ = ["address_map", "address_time", "composition", "levels", "lifecycle_chart", "save", "size_span", "timeline"]
+__all__ = [
+    "address_map",
+    "address_time",
+    "batch_frontier",
+    "composition",
+    "levels",
+    "lifecycle_chart",
+    "line_occupancy",
+    "line_variants",
+    "line_visits",
+    "save",
+    "schedule_chart",
+    "schedule_twins",
+    "size_span",
+    "timeline",
+]
 
 _HOMES = {
     "address_map": "blocks",
     "address_time": "rectangles",
+    "batch_frontier": "edges",
     "composition": "shares",
     "levels": "lines",
     "lifecycle_chart": "intervals",
+    "line_occupancy": "line_levels",
+    "line_variants": "line_levels",
+    "line_visits": "line_gantt",
     "save": "files",
+    "schedule_chart": "schedules",
+    "schedule_twins": "schedules",
     "size_span": "sizes",
     "timeline": "occupancy",
 }

@@ -16,6 +16,11 @@ from lifecycle_sim.replay import DeviceReplay
 UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
 
 
+def time_unit(clock: Clock, longest: int) -> tuple[int, str]:
+    """Return the unit in which times up to *longest* are drawn: how much of *clock* it is, and its name."""
+    return (1, "ticks") if clock is Clock.TICKS else next((scale, unit) for scale, unit in UNITS if longest >= scale or scale == 1)
+
+
 @dataclass(frozen=True, eq=False)
 class EventScale:
     """Where the levels and events of one device lie on a horizontal axis.
@@ -53,10 +58,8 @@ class EventScale:
         begin, end = min(0, int(since[0])), max(int(since[-1]), int(settings.get("makespan") or 0))
         at = np.concatenate([[begin], since, [end]])[-events - 2 :]
         what = "time" if own_zero else "time since the first event"
-        if replayed.trace.clock is Clock.TICKS:
-            return cls(at, f"{what} (ticks)", False)
-        scale, unit = next((s, u) for s, u in UNITS if at[-1] >= s or s == 1)
-        return cls(at / scale, f"{what} ({unit})", False)
+        scale, unit = time_unit(replayed.trace.clock, int(at[-1]))
+        return cls(at if scale == 1 else at / scale, f"{what} ({unit})", False)
 
     @property
     def limits(self) -> tuple[float, float]:

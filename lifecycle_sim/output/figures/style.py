@@ -69,9 +69,14 @@ def dress(
 
     *above* points above *ax* stay free.
     """
+    frame(ax, headline, source(replayed, title), grid, above)
+
+
+def frame(ax: Axes, headline: str, below: str, grid: Literal["x", "y", "both"] = "y", above: float = 0.0) -> None:
+    """Give *ax* its headline, the words *below* it, and quiet spines, ticks and grid lines; *above* points above *ax* stay free."""
     ax.set_title(headline, loc="left", fontsize=LARGE, fontweight="bold", color=INK, pad=above + 21, parse_math=False)
     ax.annotate(
-        source(replayed, title),
+        below,
         xy=(0, 1),
         xycoords="axes fraction",
         xytext=(0, above + 7),

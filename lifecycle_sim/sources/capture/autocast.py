@@ -88,10 +88,17 @@ _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 
 
 class Casts:
-    """Casts to the low type of leaves that want a gradient: kept until autocast ends, as autocast's own cache keeps them."""
+    """Casts to the low type of leaves that want a gradient: kept until autocast ends, as autocast's own cache keeps them.
+
+    Attributes:
+        told: called with each cast that was kept and is wanted again; None if nobody asks.
+        keeping: whether a cast is being made that will be kept.
+    """
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[Any, Any]] = {}
+        self.told: Callable[[Any], None] | None = None
+        self.keeping = False
 
     def cast(self, tensor: Any, dtype: Any) -> Any:
         """Return *tensor* in *dtype*, itself where it is not eligible."""
@@ -109,7 +116,13 @@ class Casts:
             return tensor.to(dtype)
         kept = self._kept.get(id(tensor))
         if kept is None:
-            kept = self._kept[id(tensor)] = (tensor, tensor.to(dtype))
+            self.keeping = True
+            try:
+                kept = self._kept[id(tensor)] = (tensor, tensor.to(dtype))
+            finally:
+                self.keeping = False
+        elif self.told is not None:
+            self.told(kept[1])
         return kept[1]
 
     def all(self, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -126,9 +139,8 @@ class Casts:
         self._kept.clear()
 
 
-def install(library: Any) -> Casts:
-    """Register CUDA's rules in *library*, an implementation library of ``aten``; return the casts they keep."""
-    casts = Casts()
+def install(library: Any, casts: Casts) -> None:
+    """Register CUDA's rules in *library*, an implementation library of ``aten``; *casts* keeps what they cast."""
     on_cuda = set(torch._C._dispatch_get_registrations_for_dispatch_key(_CUDA))
     on_cpu = set(torch._C._dispatch_get_registrations_for_dispatch_key(_CPU))
     shared = {f"aten::{name}" for name in OTHER_ON_CPU | IN_LOW} & on_cuda
@@ -137,7 +149,6 @@ def install(library: Any) -> Casts:
             library.impl(name, _rule(name)(operator, casts), _CPU)
     for name, _ in _operators(on_cpu - on_cuda):
         library.impl(name, torch.library.fallthrough_kernel, _CPU)
-    return casts
 
 
 def _operators(names: set[str]) -> Iterator[tuple[str, Any]]:

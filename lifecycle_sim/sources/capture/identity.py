@@ -61,6 +61,19 @@ class Identities:
         """Whether the storage of *tensor* was noted to be on the host."""
         return self._numbers.get(id(tensor.untyped_storage())) == NOTHING
 
+    def stand_in(self, tensor: Any, number: int, gone: Callable[[], None]) -> None:
+        """Let the storage of *tensor* stand for storage *number* while it lives; call *gone* at its death."""
+        storage = tensor.untyped_storage()
+        key = id(storage)
+        self._numbers[key] = number
+
+        def died(_: Any) -> None:
+            self._numbers.pop(key, None)
+            self._deaths.pop(key, None)
+            gone()
+
+        self._deaths[key] = weakref.ref(storage, died)
+
     def _watch(self, storage: Any, key: int, number: int) -> None:
         self._numbers[key] = number
         self._deaths[key] = weakref.ref(storage, lambda _: self._died(key))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from lifecycle_sim.events import Category
+from lifecycle_sim.program.step_graph import Mark
 
 
 class Phase(Enum):
@@ -63,6 +65,7 @@ class Ledger:
         phases: the phase at each event.
         backwards: the events at which a backward pass began.
         steps: the events at which steps began and ended.
+        marks: told of each allocation, and of each end of a natural lifetime; None if nobody asks.
     """
 
     storages: list[StorageRecord] = field(default_factory=list)
@@ -70,6 +73,9 @@ class Ledger:
     phases: list[Phase] = field(default_factory=list)
     backwards: list[int] = field(default_factory=list)
     steps: list[tuple[int, int]] = field(default_factory=list)
+    marks: Callable[[int, int], None] | None = None
+    _holds: dict[int, int] = field(default_factory=dict)
+    _waiting: set[int] = field(default_factory=set)
 
     def alloc(self, size: int, operator: str, where: Where, term: str | None = None) -> int:
         """Record that *size* bytes were allocated; return the number of the storage."""
@@ -78,10 +84,33 @@ class Ledger:
         self.storages.append(StorageRecord(size, operator, where, len(self.events), term=term, category=category))
         self.events.append(number)
         self.phases.append(where.phase)
+        if self.marks is not None:
+            self.marks(Mark.ALLOC, number)
         return number
 
     def free(self, number: int, phase: Phase) -> None:
-        """Record that the storage *number* was freed."""
+        """Record that the program let the storage *number* go: it is freed, unless it is held."""
+        if self.marks is not None:
+            self.marks(Mark.FREE, number)
+        if self._holds.get(number):
+            self._waiting.add(number)
+        else:
+            self._free(number, phase)
+
+    def hold(self, number: int) -> None:
+        """Autograd holds the storage *number* once more."""
+        self._holds[number] = self._holds.get(number, 0) + 1
+
+    def unhold(self, number: int, phase: Phase) -> None:
+        """Autograd holds the storage *number* once less: it is freed if nobody else does."""
+        self._holds[number] -= 1
+        if not self._holds[number]:
+            del self._holds[number]
+            if number in self._waiting:
+                self._waiting.discard(number)
+                self._free(number, phase)
+
+    def _free(self, number: int, phase: Phase) -> None:
         self.storages[number].died = len(self.events)
         self.events.append(~number)
         self.phases.append(phase)

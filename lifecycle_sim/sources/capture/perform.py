@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from lifecycle_sim.errors import CaptureError
 from lifecycle_sim.events import Assumption
+from lifecycle_sim.program.step_graph import stored_graphs
 from lifecycle_sim.sources.capture.answers import Answers
 from lifecycle_sim.sources.capture.assemble import assemble, upper_peaks
 from lifecycle_sim.sources.capture.building import build_on_meta, flatten_recurrent, moves_left_out, to_fake
@@ -49,8 +50,15 @@ def perform(plan: Plan) -> Capture:
     cuda, answers = Cuda(plan.profile, plan.release), Answers(plan.scalar, plan.selected)
     cuda.skipped["recurrent_layers"] = recurrent
     tracker = Tracker(
-        answers, lambda ledger, where: KernelTerms(ledger, where, plan.profile, plan.terms), cuda.run, cuda.scalars_on_host, cuda.composites
+        answers,
+        lambda ledger, where: KernelTerms(ledger, where, plan.profile, plan.terms),
+        cuda.run,
+        cuda.scalars_on_host,
+        cuda.composites,
+        graph=plan.operators and plan.make_optimizer is not None,
     )
+    if tracker.graph is not None:
+        tracker.graph.follow(cuda.casts)
     with mode, cuda.installed(), moves_left_out(), _collected_between_steps() as collect, tracker:
         _run(plan, model, tracker, collect)
     return _capture(plan, model, tracker, cuda, answers, time.perf_counter() - began)
@@ -77,6 +85,8 @@ def _run(plan: Plan, model: Any, tracker: Tracker, collect: Callable[[], None]) 
         del batch
         collect()
         tracker.end_step(start)
+    if tracker.graph is not None:
+        tracker.graph.forget()
     tracker.identities.forget()  # what goes when this function ends is not the program's doing
 
 
@@ -125,11 +135,13 @@ def _capture(plan: Plan, model: Any, tracker: Tracker, cuda: Cuda, answers: Answ
     measured = ledger.steps[plan.warmup :]
     upper = upper_peaks(ledger, measured, [] if terms is None else terms.intervals)
     versions = {"torch": str(torch.__version__), "python": platform.python_version()}
+    graphs = () if tracker.graph is None else tracker.graph.graphs(f"step {number}" for number in range(1, len(ledger.steps) + 1))
+    header = _header(plan, uses, upper, versions) | ({"graph": stored_graphs(graphs)} if graphs else {})
     trace = assemble(
         ledger,
         capacity=plan.profile.capacity,
         release=plan.release,
-        settings={"capture": _header(plan, uses, upper, versions)},
+        settings={"capture": header},
         assumptions=[*answers.assumptions(), *cuda.assumptions(), *_without_value(uses)],
     )
     saved = frozenset(number for number, storage in enumerate(ledger.storages) if storage.saved)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from lifecycle_sim.sources.capture.ledger import Ledger, Phase, Where
+
+if TYPE_CHECKING:
+    from lifecycle_sim.sources.capture.graphing import GraphRecorder
 
 graph_task = torch._C._current_graph_task_id
 NO_GRAPH_TASK = -1
@@ -27,6 +30,7 @@ class Places:
 
     Attributes:
         counts_on_host: whether the optimizer that steps counts its steps on the host.
+        graph: told of calls of modules with their arguments; None if nobody asks.
     """
 
     def __init__(self, ledger: Ledger, after_step: Any = None) -> None:
@@ -36,6 +40,9 @@ class Places:
         self._stack: list[tuple[int, tuple[str, ...], bool]] = []
         self._optimizer: str | None = None
         self.counts_on_host = True
+        self.graph: GraphRecorder | None = None
+        self._called: list[tuple[Any, dict[str, Any]]] = []
+        self._call: Any = None
         self._recomputing = 0
         self._between = True
         self._task = NO_GRAPH_TASK
@@ -98,7 +105,7 @@ class Places:
             self._sequence.append(number)
             self._marks.append(modules)
 
-    def _enter(self, module: Any, _inputs: Any) -> None:
+    def _enter(self, module: Any, inputs: Any) -> None:
         recomputing = graph_task() != NO_GRAPH_TASK
         around = self._stack[-1][1] if self._stack else ()
         self._stack.append((id(module), (self.path(module), *around), recomputing))
@@ -106,6 +113,10 @@ class Places:
             self._recomputing += 1
         else:
             self._between = False
+        if self.graph is not None:
+            none: dict[str, Any] = {}
+            named = next((kwargs for called, kwargs in reversed(self._called) if called is module), none)
+            self.graph.enter(self.path(module), inputs, named, recomputing)
         self._mark()
 
     def _leave(self, module: Any, _inputs: Any, _output: Any) -> None:
@@ -114,6 +125,8 @@ class Places:
         while self._stack:  # an exception may have skipped the exits of inner modules
             entered, _, recomputing = self._stack.pop()
             self._recomputing -= recomputing
+            if self.graph is not None:
+                self.graph.leave(recomputing)
             if entered == id(module):
                 break
         self._mark()
@@ -136,12 +149,33 @@ class Places:
             register_optimizer_step_pre_hook(self._before_optimizer),
             register_optimizer_step_post_hook(self._after_optimizer),
         ]
+        if self.graph is not None:
+            self._follow_names()
+
+    def _follow_names(self) -> None:
+        """Keep the arguments by name of each call under way, which hooks of all modules are not told of."""
+        call = self._call = torch.nn.Module.__call__
+        called = self._called
+
+        def kept(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if not kwargs:
+                return call(module, *args)
+            called.append((module, kwargs))
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                called.pop()
+
+        torch.nn.Module.__call__ = kept
 
     def unfollow(self) -> None:
         """Undo :meth:`follow`."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+        if self._call is not None:
+            torch.nn.Module.__call__ = self._call
+            self._call = None
 
 
 def modules_inside_out(module: Any) -> Iterable[Any]:

@@ -46,6 +46,7 @@ class Cuda:
 
     Attributes:
         skipped: how often what cannot be represented was left out, by name.
+        casts: what autocast keeps.
         composites: what operators that are made of others are made of on CUDA, where it is not what they are made of on the CPU.
     """
 
@@ -53,6 +54,7 @@ class Cuda:
         self._profile = profile
         self._release = tuple(int(number) for number in release.split("."))
         self.skipped: Counter[str] = Counter()
+        self.casts = autocast.Casts()
         self.composites: dict[Any, Callable[..., Any]] = {}
 
     @contextmanager
@@ -65,8 +67,8 @@ class Cuda:
             library = torch.library.Library("aten", "IMPL")
             undo.callback(library._destroy)
             self._operators(library)
-            casts = autocast.install(library)
-            self._autocast(undo, casts)
+            autocast.install(library, self.casts)
+            self._autocast(undo, self.casts)
             self._foreach(undo)
             self._scaler(undo)
             self._cuda_module(undo)

@@ -18,6 +18,7 @@ from lifecycle_sim.events import Category
 from lifecycle_sim.sources.capture import answers as asked
 from lifecycle_sim.sources.capture.answers import Answers
 from lifecycle_sim.sources.capture.corrections import in_backward
+from lifecycle_sim.sources.capture.graphing import GraphRecorder
 from lifecycle_sim.sources.capture.identity import NOTHING, Identities
 from lifecycle_sim.sources.capture.ledger import Ledger, Phase, Where
 from lifecycle_sim.sources.capture.places import NO_GRAPH_TASK, Places, graph_task, modules_inside_out
@@ -48,11 +49,13 @@ class Tracker(TorchDispatchMode):
         run: runs an operator, in place of calling it: where a device's operators differ from those of the tensors at hand.
         scalars_on_host: tells of an operator and its arguments whether its scalar outputs are on the host.
         composites: what runs for operators that are made of others, where the tensors at hand have no rules of autograd.
+        graph: whether to record the graph of each step; on fake tensors alone.
 
     Attributes:
         ledger: the storages and their events.
         places: the place in the program.
         rows: the operators that ran while ``keeps_rows`` was set.
+        graph: records the graph of each step; None for not.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Tracker(TorchDispatchMode):
         run: Run | None = None,
         scalars_on_host: Callable[[Any, tuple[Any, ...]], bool] | None = None,
         composites: Mapping[Any, Callable[..., Any]] | None = None,
+        graph: bool = False,
     ) -> None:
         super().__init__()
         self.ledger = Ledger()
@@ -71,6 +75,8 @@ class Tracker(TorchDispatchMode):
         self.terms = None if terms is None else terms(self.ledger, self.places.now)
         self.rows: list[OperatorRow] = []
         self.keeps_rows = False
+        self.graph = GraphRecorder(self.ledger, self.identities, self.places.now) if graph else None
+        self.places.graph = self.graph
         self._run = run
         self._scalars_on_host = scalars_on_host
         self._composites = {} if composites is None else composites
@@ -128,6 +134,8 @@ class Tracker(TorchDispatchMode):
     def begin_step(self) -> int:
         """A step begins; return its first event."""
         self.places.begin_step()
+        if self.graph is not None:
+            self.graph.begin_step()
         return len(self.ledger.events)
 
     def end_step(self, start: int) -> None:
@@ -154,6 +162,8 @@ class Tracker(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         start = len(self.ledger.events)
+        at = 0 if self.graph is None else self.graph.begin()
+        unvalued = 0 if self.terms is None else len(self.terms.intervals)
         try:
             result = func(*args, **kwargs) if self._run is None else self._run(func, args, kwargs)
         except (asked.UNKNOWN_SHAPE, asked.UNKNOWN_VALUE) as error:
@@ -161,8 +171,14 @@ class Tracker(TorchDispatchMode):
         name = str(func)
         course = None if self.terms is None else self.terms.course(func, args, kwargs, backward)
         writes = self._see(func, name, args, result, course)
-        if self.keeps_rows:
-            self._row(func, name, args, kwargs, result, start, writes)
+        if self.keeps_rows or self.graph is not None:
+            count = flop_registry.get(func._overloadpacket)
+            flops = int(count(*args, **kwargs, out_val=result)) if count else 0
+            if self.keeps_rows:
+                self._row(name, args, flops, start, writes)
+            if self.graph is not None:
+                upper = 0 if self.terms is None else max((most for _, most in self.terms.intervals[unvalued:]), default=0)
+                self.graph.operator(at, func, name, args, kwargs, result, writes, flops, upper)
         return result
 
     def _see(self, func: Any, name: str, args: Any, result: Any, course: Any) -> list[int]:
@@ -221,9 +237,7 @@ class Tracker(TorchDispatchMode):
             return (index,)
         return tuple(aten.nonzero.default(index).unbind(1))
 
-    def _row(self, func: Any, name: str, args: Any, kwargs: Any, result: Any, start: int, writes: list[int]) -> None:
-        count = flop_registry.get(func._overloadpacket)
-        flops = int(count(*args, **kwargs, out_val=result)) if count else 0
+    def _row(self, name: str, args: Any, flops: int, start: int, writes: list[int]) -> None:
         if not flops and len(self.ledger.events) == start:
             return
         leaves = tree_leaves(args)
@@ -248,12 +262,12 @@ class Tracker(TorchDispatchMode):
         number = self.identities.known(tensor)
         if number != NOTHING:
             self.ledger.storages[number].saved = True
-        return tensor
+        return tensor if self.graph is None else self.graph.pack(tensor)
 
     def __enter__(self) -> Any:
         """Begin to follow; entered again by a decomposition, it goes on."""
         if self._packing is None:
-            self._packing = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack)
+            self._packing = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpack if self.graph is None else self.graph.unpack)
             self._packing.__enter__()
             self.places.follow()
             self.identities.follow_resizes()

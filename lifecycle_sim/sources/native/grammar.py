@@ -30,6 +30,10 @@ StackReference = int | list[Any]
 PoolReference = int | tuple[Int64, Int64]
 
 
+APART = ("capture", "graph")
+"""The setting that is written on a line of its own."""
+
+
 class Header(msgspec.Struct, omit_defaults=True):
     """What holds for the whole trace; the first line of JSON lines, and part of the header of ``.npz``."""
 
@@ -49,6 +53,13 @@ class Header(msgspec.Struct, omit_defaults=True):
         header.pools = None if trace.pools == DEFAULT_POOLS else trace.pools
         header.settings, header.assumptions = dict(trace.settings), list(trace.assumptions)
         return header
+
+
+class SettingLine(msgspec.Struct):
+    """``setting``: a value of the header's settings that is too long for its line, by the keys that lead to it."""
+
+    setting: list[str]
+    value: Any
 
 
 class DeviceLine(msgspec.Struct):
@@ -136,6 +147,7 @@ class BlockLine(msgspec.Struct):
 
 
 LINES: dict[str, type[msgspec.Struct]] = {
+    "setting": SettingLine,
     "span": SpanLine,
     "begin": BeginLine,
     "end": EndLine,

@@ -19,6 +19,7 @@ from lifecycle_sim.sources.native.grammar import (
     VERBS,
     DeviceLine,
     Header,
+    SettingLine,
     must_be_sound,
 )
 from lifecycle_sim.sources.native.section import Section, read_size
@@ -114,6 +115,8 @@ class _Reader:
 
     def _line(self, verb: str, line: Any) -> None:
         match verb:
+            case "setting":
+                self._setting(line)
             case "frame":
                 self._tables.add_frame(line)
             case "stack":
@@ -132,6 +135,16 @@ class _Reader:
                 self._section(line.device).add_segment(line)
             case "block":
                 self._section(line.device).add_block(line)
+
+    def _setting(self, line: SettingLine) -> None:
+        if not line.setting:
+            raise TraceFormatError('a setting without a name: give the keys that lead to it, such as ["title"]')
+        place = self._header.settings
+        for key in line.setting[:-1]:
+            place = place.setdefault(key, {})
+            if not isinstance(place, dict):
+                raise TraceFormatError(f"setting {'.'.join(line.setting)}: {key!r} holds a value already, and no further settings")
+        place[line.setting[-1]] = line.value
 
     def _device(self, line: DeviceLine) -> None:
         section = self._section(line.device)

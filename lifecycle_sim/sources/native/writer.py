@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lifecycle_sim.errors import TraceFormatError, TraceInvariantError
 from lifecycle_sim.events import NO_LABEL, NO_STACK, BlockState, Category, DeviceTrace, Kind, MemoryState, Trace
-from lifecycle_sim.sources.native.grammar import Header, encoder, must_be_sound
+from lifecycle_sim.sources.native.grammar import APART, Header, encoder, must_be_sound
 
 _VERBS = [kind.name.lower() for kind in Kind]
 _CATEGORIES = [category.word for category in Category]
@@ -26,10 +26,21 @@ def write_jsonl(trace: Trace) -> bytes:
     must_be_sound(trace, TraceInvariantError, "cannot write")
     encode = encoder().encode
     try:
-        header = encode(Header.of(trace))
-        return b"\n".join([header, *map(encode, _tables(trace)), *map(encode, _devices(trace)), b""])
+        header, apart = _header(trace)
+        return b"\n".join([encode(header), *map(encode, apart), *map(encode, _tables(trace)), *map(encode, _devices(trace)), b""])
     except (UnicodeEncodeError, TypeError) as error:
         raise TraceFormatError(f"cannot write the trace as JSON lines: {error}") from None
+
+
+def _header(trace: Trace) -> tuple[Header, list[dict[str, Any]]]:
+    """The header, and the lines of the settings that are too long for it."""
+    header = Header.of(trace)
+    outer, inner = APART
+    within = header.settings.get(outer)
+    if not isinstance(within, Mapping) or inner not in within:
+        return header, []
+    header.settings[outer] = {name: value for name, value in within.items() if name != inner}
+    return header, [{"setting": APART, "value": within[inner]}]
 
 
 def _tables(trace: Trace) -> Iterator[dict[str, Any]]:

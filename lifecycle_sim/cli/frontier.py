@@ -1,0 +1,44 @@
+"""``lifecycle-sim frontier``: every plan of recomputation that is cheapest at its peak."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from lifecycle_sim.cli.answer import answer
+from lifecycle_sim.cli.captured import on_capture, trace_asked_for
+from lifecycle_sim.cli.options import json_option
+from lifecycle_sim.cli.planning import planning_options
+from lifecycle_sim.cli.progress import progress
+from lifecycle_sim.output.summary import document
+from lifecycle_sim.output.summary_plan import frontier_record
+from lifecycle_sim.study.plan import frontier
+
+
+@click.command("frontier")
+@on_capture
+@planning_options
+@json_option
+def command(
+    source: str,
+    modules: tuple[str, ...],
+    objective: str,
+    no_early_stop: bool,
+    solver: str,
+    seconds: float,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Every plan of recomputation that is cheapest at its peak, and what people usually choose beside them.
+
+    The capture is one of a training step without checkpointing. Every peak is simulated exactly. torch is needed for a FILE.py alone.
+
+    \b
+    Example:
+      lifecycle-sim frontier step.jsonl
+    """
+    trace = trace_asked_for(source, asked)
+    with progress("searching"):
+        found = frontier(trace, modules or None, objective=objective, early_stop=not no_early_stop, solver=solver, seconds=seconds)
+    answer(document("frontier", trace, source, [frontier_record(trace, found)]), as_json)

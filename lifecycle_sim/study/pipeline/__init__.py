@@ -1,0 +1,1 @@
+"""Pipelines: production lines and training schedules, in which the peak is not what the average says."""
