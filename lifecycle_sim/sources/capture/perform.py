@@ -126,10 +126,12 @@ def _collected_between_steps() -> Iterator[Callable[[], None]]:
     """Let reference cycles go between steps and at no other time, so that the same step always gives the same trace."""
     enabled = gc.isenabled()
     gc.collect()
+    gc.freeze()  # what is there already need not be looked through again
     gc.disable()
     try:
         yield _collect
     finally:
+        gc.unfreeze()
         if enabled:
             gc.enable()
 
