@@ -37,6 +37,7 @@ def capture(
     operators: bool = True,
     workspace: int | None = None,
     release: str = NEWEST,
+    accumulate: int = 1,
 ) -> Capture:
     """Capture steps of a model as a CUDA device would allocate them, without memory or a device.
 
@@ -60,6 +61,8 @@ def capture(
         operators: whether to keep a row for each operator of the measured steps.
         workspace: bytes of a cuBLAS workspace, in place of the card's own.
         release: the PyTorch release to be predicted, where releases are known to differ; operators are always those of the torch installed.
+        accumulate: micro-batches of a step, each from a call of *make_batch*; a *step* must have a parameter ``update`` for that, which is
+            true for the last micro-batch, after which the optimizer steps.
 
     Raises:
         MissingExtraError: torch is not installed.
@@ -81,6 +84,7 @@ def capture(
         selected,
         operators,
         release,
+        accumulate,
     )
     _need_torch()
     return _apart(plan, FORKED if sys.platform == "linux" else FRESH)
@@ -99,6 +103,7 @@ def capture_file(
     without: Collection[str] = (),
     workspace: int | None = None,
     release: str = NEWEST,
+    accumulate: int = 1,
 ) -> Capture:
     """Capture what the Python file *path* defines, in a fresh process; this process neither runs the file nor imports torch.
 
@@ -114,6 +119,7 @@ def capture_file(
         without: names of kernel terms to leave out.
         workspace: as for :func:`capture`.
         release: see there.
+        accumulate: see there.
 
     Raises:
         MissingExtraError: torch is not installed.
@@ -122,7 +128,7 @@ def capture_file(
     """
     profile = find_profile(device, workspace)
     low, kind = dtype_name(autocast, "autocast"), dtype_name(dtype, "dtype")
-    plan = Plan(_unset, _unset, None, None, profile, kind, low, warmup, steps, left_after(without), release=release)
+    plan = Plan(_unset, _unset, None, None, profile, kind, low, warmup, steps, left_after(without), release=release, accumulate=accumulate)
     _need_torch()
     return _apart(PlanFile(path, function, dict(parameters or {}), plan), FRESH)
 

@@ -21,7 +21,7 @@ from lifecycle_sim.program.step_graph import stored_graphs
 from lifecycle_sim.sources.capture.answers import Answers
 from lifecycle_sim.sources.capture.assemble import assemble, upper_peaks
 from lifecycle_sim.sources.capture.building import build_on_meta, moves_left_out, to_fake
-from lifecycle_sim.sources.capture.plan import Plan
+from lifecycle_sim.sources.capture.plan import UPDATE, Plan, takes_update
 from lifecycle_sim.sources.capture.record import Capture, ParameterRow, TermUse
 from lifecycle_sim.sources.capture.semantics import Cuda
 from lifecycle_sim.sources.capture.stepping import inference_step, training_step
@@ -72,15 +72,23 @@ def _run(plan: Plan, model: Any, tracker: Tracker, collect: Callable[[], None]) 
     step = plan.step
     if step is None:
         low = None if plan.autocast is None else getattr(torch, plan.autocast)
-        step = partial(inference_step if optimizer is None else training_step, autocast=low)
+        step = partial(inference_step, autocast=low) if optimizer is None else partial(training_step, autocast=low, share=plan.accumulate)
+    if plan.accumulate > 1 and (optimizer is None or not takes_update(step)):
+        what = "inference" if optimizer is None else "a step of its own without a parameter update"
+        raise CaptureError(
+            f"{plan.accumulate} micro-batches a step do not go with {what}: "
+            "let step(model, optimizer, batch, update) step the optimizer only where update is true"
+        )
     for number in range(plan.warmup + plan.steps):
         tracker.keeps_rows = plan.operators and number >= plan.warmup
         start = tracker.begin_step()
-        with stage("make_batch"):
-            batch = plan.make_batch()
-        tracker.watch_inputs(batch)
-        with stage("step" if plan.step is not None else "the model's step"):
-            kept = step(model, optimizer, batch)  # as a variable of a training loop: it lives until the next step returns  # noqa: F841
+        for last in (False,) * (plan.accumulate - 1) + (True,):
+            with stage("make_batch"):
+                batch = plan.make_batch()
+            tracker.watch_inputs(batch)
+            with stage("step" if plan.step is not None else "the model's step"):
+                more = {UPDATE: last} if takes_update(step) else {}
+                kept = step(model, optimizer, batch, **more)  # a training loop's variable: it lives until the next returns  # noqa: F841
         del batch
         collect()
         tracker.end_step(start)

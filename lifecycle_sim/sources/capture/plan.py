@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,12 @@ from lifecycle_sim.sources.capture.profiles import DeviceProfile
 
 CALLABLES = ("build_model", "make_batch", "make_optimizer", "step")
 REQUIRED = CALLABLES[:2]
+GIVEN = dict(zip(CALLABLES, (0, 0, 1, 3), strict=True))
+"""How many arguments a capture gives each of them in its first places: the model; the model, the optimizer and a batch."""
 NEWEST = "2.14"
 """The newest release whose rules are known."""
+UPDATE = "update"
+"""The parameter of a step that tells whether it is of the last micro-batch, after which the optimizer steps."""
 OPTIONS = ("dtype", "autocast", "warmup", "steps")
 DTYPES = {
     "float32": "float32",
@@ -51,6 +56,7 @@ class Plan:
         selected: the share of elements that a mask selects.
         operators: whether to keep a row for each operator of the measured steps.
         release: the PyTorch release whose rules hold where releases differ.
+        accumulate: micro-batches of a step.
     """
 
     build_model: Callable[[], Any]
@@ -67,6 +73,7 @@ class Plan:
     selected: float = 1.0
     operators: bool = True
     release: str = NEWEST
+    accumulate: int = 1
 
     def __post_init__(self) -> None:
         problems = [f"{name} is {value!r}: give a function" for name in REQUIRED if not callable(value := getattr(self, name))]
@@ -79,12 +86,19 @@ class Plan:
             problems.append(f"warmup is {self.warmup!r}: give the number of steps before the measured ones, 0 or more")
         if not isinstance(self.steps, int) or self.steps < 1:
             problems.append(f"steps is {self.steps!r}: give the number of steps to measure, 1 or more")
+        if not isinstance(self.accumulate, int) or self.accumulate < 1:
+            problems.append(f"accumulate is {self.accumulate!r}: give the number of micro-batches of a step, 1 or more")
         if not 0 < self.selected <= 1:
             problems.append(f"selected is {self.selected!r}: give the share of elements that a mask selects, above 0 and at most 1")
         if re.fullmatch(r"[0-9]+\.[0-9]+", self.release) is None:
             problems.append(f"release {self.release!r} is no PyTorch release: write it like {NEWEST}")
         if problems:
             raise CaptureError(problems)
+
+
+def takes_update(step: Any) -> bool:
+    """Whether a step is one of a micro-batch: whether it has a parameter ``update``."""
+    return UPDATE in _parameters(step)
 
 
 def dtype_name(dtype: Any, what: str) -> str | None:
@@ -140,9 +154,9 @@ class PlanFile:
         missing = [name for name in REQUIRED if not callable(given.get(name))]
         if missing:
             raise CaptureError(f"{self.path} defines no function {name}(): see the examples in scenarios/capture" for name in missing)
-        callables = {name: self._with_parameters(given[name]) for name in CALLABLES if callable(given.get(name))}
-        takers = [function] if self.function is not None else [given[name] for name in callables]
-        unmet = [name for name in self.parameters if not any(name in _parameters(taker) for taker in takers)]
+        callables = {name: self._with_parameters(given[name], GIVEN[name]) for name in CALLABLES if callable(given.get(name))}
+        takers = [(function, 0)] if self.function is not None else [(given[name], GIVEN[name]) for name in callables]
+        unmet = [name for name in self.parameters if not any(name in list(_parameters(taker))[places:] for taker, places in takers)]
         if unmet:
             raise CaptureError(f"{self.path}: no function takes {name!r}: add the parameter, or leave the option out" for name in unmet)
         options = {} if self.function is None else {name: given[name] for name in OPTIONS if given.get(name) is not None}
@@ -151,15 +165,13 @@ class PlanFile:
             options[name] = chosen
         return replace(self.plan, **{"make_optimizer": None, "step": None, **callables, **options})
 
-    def _with_parameters(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        taken = {name: value for name, value in self.parameters.items() if name in _parameters(function)}
+    def _with_parameters(self, function: Callable[..., Any], places: int = 0) -> Callable[..., Any]:
+        """Give *function* the values that it takes, but for its first parameters, *places* of them, which are given in a capture."""
+        taken = {name: value for name, value in self.parameters.items() if name in list(_parameters(function))[places:]}
         if not taken:
             return function
 
-        def called(*args: Any) -> Any:
-            return function(*args, **taken)
-
-        return called
+        return partial(function, **taken)
 
 
 def _parameters(function: Any) -> Collection[str]:
