@@ -32,6 +32,7 @@ class CapturePlan:
         path, function, parameters, device, dtype, autocast, without, workspace, release: as there.
         warmup: steps before the one that is looked into; 1 at least, or optimizer state would be missing.
         settings: allocator options in PyTorch's syntax.
+        accumulate: micro-batches of a step.
         capacity: bytes of the device on which the allocator tries again where it would hold more than that; None for nowhere.
     """
 
@@ -47,6 +48,7 @@ class CapturePlan:
     warmup: int = 2
     settings: str = ""
     capacity: int | None = None
+    accumulate: int = 1
 
     def __post_init__(self) -> None:
         if self.warmup < 1:
@@ -82,6 +84,7 @@ def captured_peaks(job: tuple[CapturePlan, Place]) -> StepPeaks:
         without=plan.without,
         workspace=plan.workspace,
         release=plan.release,
+        accumulate=plan.accumulate,
     )
     prediction = predict(captured.trace, capacity=2**62, settings=plan.settings)
     trainable = sum(row.size for row in captured.parameters if row.trainable)
