@@ -10,6 +10,7 @@ import click
 
 from lifecycle_sim.cli.capture import split_program
 from lifecycle_sim.cli.fit_options import counts
+from lifecycle_sim.study.batch.probes import IN_PHASE
 from lifecycle_sim.study.batch.runs import CapturePlan, capture_runs
 
 
@@ -35,9 +36,13 @@ def main(
     """Print the probes of PROGRAM, a FILE.py or FILE.py:FUNCTION."""
     path, function = split_program(program)
     measure = capture_runs(CapturePlan(path, function, device=device, autocast=autocast, warmup=warmup), workers)
-    click.echo("batch,seq,peak,basis,evidence,step,phase")
-    for peaks in measure([(length, size) for length in seq for size in batch]):
-        click.echo(f"{peaks.batch},{peaks.seq},{peaks.peak(basis)} B,{basis},{peaks.evidence},{warmup + 1},{peaks.phase}")
+    found = measure([(length, size) for length in seq for size in batch])
+    phases = list(dict.fromkeys(name for peaks in found for name in peaks.probe(basis).phases))
+    click.echo(",".join(("batch,seq,peak,basis,evidence,step,phase", *(f"{IN_PHASE}{name}" for name in phases))))
+    for peaks in found:
+        inside = [f"{peaks.phases[name]} B" if name in peaks.phases else "" for name in phases]
+        row = (f"{peaks.batch},{peaks.seq},{peaks.peak(basis)} B,{basis},{peaks.evidence},{warmup + 1},{peaks.phase_of(basis)}", *inside)
+        click.echo(",".join(row))
 
 
 if __name__ == "__main__":

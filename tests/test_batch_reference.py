@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,14 +33,18 @@ def test_each_probe_left_out_over_batches_is_bounded_by_the_others():
     model = fit(PROBES)
     assert model.by == "sequence"
     assert {segment.shape for segment in model.segments} == {Shape.CONVEX}
+    assert all(set(segment.curves) == {"forward", "backward", "optimizer"} for segment in model.segments)
+    errors = {}
     for each in residuals(model):
         assert each.covered
         assert each.error is not None
-        assert abs(each.error) <= 0.2 * each.probe.peak  # across the change of phase; within one, see below
-    within_a_phase = [
-        each.error for each in residuals(model) if (each.probe.seq, each.probe.batch) in ((128, 1), (128, 2), (384, 4), (384, 8))
-    ]
-    assert within_a_phase == [0, 0, 0, 0]
+        errors[each.probe.seq, each.probe.batch] = each.error / each.probe.peak
+    # each phase has its own line, so that a change of phase costs nothing; what is left is a bend of backward between two probes
+    bends = {(128, 4): 0.060, (256, 2): 0.063, (256, 4): 0.0015, (384, 2): 0.0052}
+    for place, error in errors.items():
+        assert error == pytest.approx(bends.get(place, 0), abs=0.0005), place
+    without = fit(replace(probe, phases={}) for probe in PROBES)
+    assert max(abs(each.error or 0) / each.probe.peak for each in residuals(without)) > 0.19
 
 
 def test_each_probe_left_out_over_lengths_is_bounded_by_its_neighbours():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def run():
     return lambda *arguments: CliRunner(catch_exceptions=False).invoke(main, ["fit", *(str(each) for each in arguments)])
 
 
-def fake_captures(fixed, per_sample, states=(("parameter", 400), ("gradient", 400), ("optimizer_state", 800)), holes=()):
+def fake_captures(fixed, per_sample, states=(("parameter", 400), ("gradient", 400), ("optimizer_state", 800)), holes=(), gradients=0):
     """What ``capture_runs`` returns, without any."""
 
     def measure(places):
@@ -38,7 +39,16 @@ def fake_captures(fixed, per_sample, states=(("parameter", 400), ("gradient", 40
             found.append(StepPeaks(batch, seq, levels, phases, held, dict(states), 1600, 400, False, 3))
         return found
 
-    return lambda plan, workers: measure
+    def runs(plan, workers):
+        """Gradients are there all along from the second micro-batch on: as much as *gradients* more."""
+        del workers
+        if plan.accumulate == 1:
+            return measure
+        return lambda places: [
+            replace(run, levels={basis: size + gradients for basis, size in run.levels.items()}) for run in measure(places)
+        ]
+
+    return runs
 
 
 @pytest.fixture
@@ -96,6 +106,31 @@ def test_the_deadline_of_the_issue_is_enumerated(run):
     assert document(result)["accumulation"]["shown"][1] == {"micro_batch": 50, "accumulated": 2, "padded": 0}
 
 
+def test_times_are_those_that_were_measured(run, tmp_path):
+    path = tmp_path / "times.csv"
+    path.write_text("batch,time,peak\n1,2 ns,x\n50,51 ns,x\n64,65 ns,x\n")
+    asked = ("--fixed", "0 B", "--per-sample", "1 B", "--budget", "100 B", "--global-batch", 100, "--times", path)
+    told = document(run(*asked, "--deadline", "103 ns", "--json"))["in_time"]
+    assert [(row["first"], row["last"], row["time"]) for row in told["shown"]] == [(50, 50, 102)]
+    assert (told["timed"], told["fastest"]) == (64, {"micro_batch": 50, "time": 102})
+    assert "micro-batches up to 64; between two of them" in " ".join(run(*asked).stdout.split())
+    path.write_text("batch,time\n1,2\nx,3 ns\n")
+    result = run(*asked)
+    assert (result.exit_code, result.stdout) == (Exit.BAD_INPUT, "")
+    assert "times.csv line 2: " in result.stderr
+    assert "times.csv line 3: batch 'x' is no whole number" in result.stderr
+
+
+def test_rows_of_another_basis_are_passed_over(run, tmp_path):
+    path = tmp_path / "p.csv"
+    rows = [f"{b},{100 * b} B,requested\n{b},{200 * b} B,allocated\n" for b in (1, 2, 4)]
+    path.write_text("batch,peak,basis\n" + "".join(rows))
+    assert document(run(path, "--basis", "requested", "--budget", "300 B", "--json"))["answers"][0]["batch"] == 3
+    result = run(path, "--basis", "reserved", "--budget", "300 B")
+    assert (result.exit_code, result.stdout) == (Exit.BAD_INPUT, "")
+    assert "holds no probe in reserved bytes: its rows count allocated, requested ones" in result.stderr
+
+
 # -- usage -----------------------------------------------------------------------------------------------------------
 
 
@@ -119,6 +154,12 @@ def test_the_deadline_of_the_issue_is_enumerated(run):
         (("a.py", "--seq", "0"), "'0' is no whole number"),
         (("--probe", "8;128=a"), "is not of the form BATCH,SEQ=RECORDING"),
         (("a.csv", "--overhead", "1 ms"), "needs both --overhead and --time-per-sample"),
+        (("a.csv", "--overhead", "1 ms", "--time-per-sample", "1 ms", "--times", "t.csv"), "leave one out"),
+        (("a.csv", "--deadline", "1 ms"), "a --deadline needs them"),
+        (("a.csv", "--widen", "nan"), "nan is no number"),
+        (("a.csv", "--global-batch", 10**27), "is not in the range"),
+        (("--fixed", "1 B", "--per-sample", "1 B", "--budget", "9 B", "--headroom", "10 B"), "--headroom is more than the 9 B there are"),
+        ((ROOT / "scenarios/batch/three_configurations.toml", "--budget", "9 GB", "--limit", 4), "--budget, --limit is said in a table"),
         (("a.csv", "--overhead", "1 ms", "--time-per-sample", "1 ms"), "times are of steps over a --global-batch"),
         (("a.csv", "--deadline", "1"), "has no unit"),
     ],
@@ -134,11 +175,16 @@ def test_wrong_usage(run, arguments, says):
     [
         ("none.csv", None, "No such file"),
         ("bad.csv", "batch,peak,basis\n1,x,requested\n", "is not a size"),
+        ("twice.csv", "batch,micro_batch,peak,basis\n1,1,1 GB,requested\n", "has several columns for 'batch': leave one"),
+        ("semicolons.csv", "batch;peak;basis\n1;1 GB;requested\n", "its first line is batch;peak;basis: columns are parted by commas"),
+        ("odd_basis.csv", "batch,peak,basis\n1,1 GB,mine\n", "line 2 counts 'mine' bytes"),
+        ("large.csv", f"batch,peak,basis\n{2**63},1 GB,requested\n", "is no whole number from 1 to 2^63 - 1"),
+        ("phase.csv", "batch,peak,basis,peak in forward\n1,1 GB,requested,2 GB\n", "line 2: a phase has a higher peak than the step"),
+        ("unit.csv", "batch,peak,basis,peak in forward\n1,1 GB,requested,2\n", "line 2: peak in forward: size '2' has no unit"),
         ("two.csv", "batch,peak\n1,4 GB\n", "does not say what its bytes count"),
         ("odd.csv", b"\x80\x04\xff", "is no CSV of probes, but no text at all"),
         ("falls.csv", "batch,peak,basis\n1,5 GB,reserved\n2,4 GB,reserved\n3,6 GB,reserved\n", "non-monotone"),
         ("bad.toml", "a = [", "is no TOML"),
-        ("other.toml", "[[configuration]]\nname = 'x'\n", "budget is missing"),
     ],
 )
 def test_bad_input_is_told_in_lines(run, tmp_path, name, text, says):
@@ -234,6 +280,19 @@ def test_a_frontier_is_drawn(run, tmp_path):
     assert "! does not fit" in run(*arguments, "--force").stdout
 
 
+@pytest.mark.parametrize(
+    ("target", "says"), [("x.xyz", "a figure is written as .png"), ("none/x.png", "lies in a folder that does not exist")]
+)
+def test_a_figure_that_cannot_be_written_is_told_before_anything_is_run(run, captures, monkeypatch, tmp_path, target, says):
+    captures(2000, 30)
+    monkeypatch.setattr("lifecycle_sim.cli.fit_questions.find_largest", None)
+    result = run("x.py", "--budget", "20 kB", "--seq", "8,16", "-o", tmp_path / target)
+    assert (result.exit_code, result.stdout) == (Exit.BAD_INPUT, "")
+    assert says in result.stderr
+    result = run("x.py", "--budget", "20 kB", "--global-batch", 8, "--times", tmp_path / "none.csv")
+    assert "No such file" in result.stderr
+
+
 def test_a_scenario_that_has_no_batch(run):
     result = run(ROOT / "scenarios/ledger.toml", "--budget", "1 GiB")
     assert result.exit_code == Exit.BAD_INPUT
@@ -269,6 +328,34 @@ def test_a_file_is_searched_and_verified_on_both_sides(run, captures):
     text = run("x.py", "--budget", "20 kB", "--seq", "8").stdout
     assert "it and the next were both run" in text
     assert "not counted" in text
+    assert "it was run, the next is beyond the limit" in " ".join(run("x.py", "--budget", "20 kB", "--limit", "3").stdout.split())
+
+
+def test_the_way_to_a_global_batch_is_run_as_it_accumulates(run, captures):
+    captures(2000, 30, gradients=500)
+    asked = ("x.py", "--budget", "20 kB", "--headroom", "1 kB", "--seq", "8", "--limit", "512")
+    result = run(*asked, "--global-batch", "140", "--json")
+    told = document(result)
+    assert told["answers"][0]["batch"] == 70
+    room = 19_000 - 2100 - 500
+    assert room // 240 == 68  # what brute force finds: 140 = 2 × 70 does not fit with its gradients, 3 × 47 does
+    assert told["accumulation"]["run"] == {
+        "micro_batches": 2,
+        "micro_batch": 47,
+        "at": 2600 + 47 * 240,
+        "left": room - 47 * 240,
+        "larger": {"micro_batch": 70, "deficit": 70 * 240 - room},
+        "runs": 2,
+    }
+    assert told["accumulation"]["shown"][0] == {"micro_batch": 47, "accumulated": 3, "padded": 1}
+    text = " ".join(run(*asked, "--global-batch", "140").stdout.split())
+    assert "run micro-batch 47, 2 a step: 13,880 B" in text
+    assert "next larger micro-batch 70 lacks 400 B" in text
+    once = document(run(*asked, "--global-batch", "60", "--json"))["accumulation"]["run"]
+    assert (once["micro_batches"], once["micro_batch"], once["larger"]) == (1, 60, None)
+    none = document(run("x.py", "--budget", "2400 B", "--seq", "8", "--global-batch", "4", "--json"))
+    assert (none["answers"][0]["batch"], none["accumulation"]["run"]["micro_batch"], none["accumulation"]["shown"]) == (1, None, [])
+    assert "no micro-batch fits" in run("x.py", "--budget", "2400 B", "--seq", "8", "--global-batch", "4").stdout
 
 
 def test_holes_are_reported(run, captures):

@@ -142,7 +142,7 @@ def test_variants_refused(variant: dict[str, Any], says: str) -> None:
     [
         (ls.Variant(freeze=("secnod",)), {}, r"freeze 'secnod' chooses no parameter: did you mean 'second'\?"),
         (ls.Variant(freeze=("**",)), {}, "everything is frozen"),
-        (ls.Variant(accumulate=2), {"step": lambda *_: None}, "the program has a step of its own"),
+        (ls.Variant(accumulate=2), {"step": lambda *_: None}, "2 micro-batches a step do not go with a step of its own"),
         (ls.Variant(optimizer="sgd"), {"optimizer": None}, "optimizer sgd: the program defines no make_optimizer"),
     ],
 )

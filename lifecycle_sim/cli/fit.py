@@ -44,9 +44,12 @@ def _dispatch(asked: Asked) -> tuple[dict[str, Any], bool | None]:
     """Answer by the kind of what was given."""
     from lifecycle_sim.cli import fit_questions as questions
 
-    if (asked.overhead is None) != (asked.time_per_sample is None) or (asked.deadline is not None and asked.overhead is None):
-        raise click.UsageError("a time needs both --overhead and --time-per-sample, and a --deadline needs them")
-    if asked.overhead is not None and asked.global_batch is None:
+    timed = asked.overhead is not None or asked.times is not None
+    if (asked.overhead is None) != (asked.time_per_sample is None) or (asked.deadline is not None and not timed):
+        raise click.UsageError("a time needs both --overhead and --time-per-sample, or --times; and a --deadline needs them")
+    if asked.overhead is not None and asked.times is not None:
+        raise click.UsageError("times are measured, as --times, or given, as --overhead and --time-per-sample: leave one out")
+    if timed and asked.global_batch is None:
         raise click.UsageError("times are of steps over a --global-batch: add it")
     if asked.fixed is not None or asked.per_sample is not None:
         if asked.source is not None or asked.probe:

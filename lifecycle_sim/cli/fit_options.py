@@ -11,6 +11,7 @@ import click
 from lifecycle_sim.cli.options import read_size
 from lifecycle_sim.cli.source import parameters_of
 from lifecycle_sim.errors import UnitError
+from lifecycle_sim.study.batch.accumulation import LARGEST_GLOBAL_BATCH
 from lifecycle_sim.units import parse_duration
 
 BASES = ("requested", "allocated", "reserved", "payload")
@@ -41,6 +42,7 @@ class Asked:
     deadline: int | None
     overhead: int | None
     time_per_sample: int | None
+    times: str | None
     parameters: dict[str, int]
     dtype: str | None
     autocast: str | None
@@ -127,6 +129,12 @@ def duration(_ctx: click.Context, param: click.Parameter, given: str | None) -> 
     return found
 
 
+def _a_number(_ctx: click.Context, param: click.Parameter, given: float) -> float:
+    if given != given:
+        raise click.BadParameter("nan is no number", param=param)
+    return given
+
+
 def fit_options(command: Any) -> Any:
     """Add all options, grouped by what they are about."""
     for add in reversed(OPTIONS):
@@ -158,13 +166,21 @@ OPTIONS = (
     click.option("--longest", is_flag=True, help="Find the longest sequence at each --batch instead."),
     click.option("--growth", type=click.IntRange(1), metavar="T", help="Compare captures at T and 2 T tokens, owner by owner."),
     click.option("--series", metavar="NAME", help="Which rows of a CSV with a column series."),
-    click.option("--widen", type=click.FloatRange(1, 100), default=1.0, show_default=True, help="How far beyond the probes to answer."),
+    click.option(
+        "--widen",
+        type=click.FloatRange(1, 100),
+        default=1.0,
+        show_default=True,
+        callback=_a_number,
+        help="How far beyond the probes to answer.",
+    ),
     click.option("--by", type=click.Choice(("auto", "sequence", "tokens")), default="auto", show_default=True, help="What a model counts."),
     click.option("--window", type=click.IntRange(0, 64), metavar="N", help="Neighbours to run too; 2 for reserved bytes, else 0."),
-    click.option("--global-batch", type=click.IntRange(1), metavar="N", help="Tell the ways to accumulate it."),
+    click.option("--global-batch", type=click.IntRange(1, LARGEST_GLOBAL_BATCH), metavar="N", help="Tell the ways to accumulate it."),
     _time("--deadline", help="The time that a step over the global batch may take."),
     _time("--overhead", help="The time that any micro-batch takes."),
     _time("--time-per-sample", help="The time that each sample of it adds."),
+    click.option("--times", metavar="FILE", help="Measured times in place of these two: a CSV of batch, time (and seq)."),
     click.option(
         "--param",
         "parameters",

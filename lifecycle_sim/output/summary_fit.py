@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lifecycle_sim.output.summary import Record
+from lifecycle_sim.study.batch.accumulated import RUN, Accumulated
 from lifecycle_sim.study.batch.accumulation import accumulations
 from lifecycle_sim.study.batch.configurations import Compared, Job
 from lifecycle_sim.study.batch.deadline import Feasible
@@ -114,17 +115,21 @@ def verified_record(found: Verified) -> Record:
         verified=found.value > 0,
     ) | {
         "value": found.value,
+        "requested_phase": found.requested_phase,
+        "requested_category": found.requested_category,
         "calibrated": found.sought.calibrated,
         "proposed": found.sought.proposed,
         "rounds": found.sought.rounds,
-        "runs": [{"batch": run.batch, "seq": run.seq, "levels": dict(run.levels), "phase": run.phase} for run in found.runs],
+        "runs": [
+            {"batch": run.batch, "seq": run.seq, "levels": dict(run.levels), "phase": run.phase_of(found.basis)} for run in found.runs
+        ],
         "scanned": list(found.sought.scanned),
         "holes": list(found.sought.holes),
         "fit_above": list(found.sought.above),
         "with_retries": None
         if found.above is None or found.above.fits is None
         else {"fits": found.above.fits, "retries": found.above.retries},
-        "held": {} if shown is None else dict(shown.held),
+        "held": {} if shown is None else dict(shown.held_of(found.basis)),
         "states": dict(smallest.states),
         "states_together": smallest.states_together,
         "accumulation_needs": max(0, gradients - (found.at or smallest).held.get("gradient", 0)),
@@ -204,12 +209,26 @@ def accumulation_records(global_batch: int, largest_batch: int) -> Record:
     return {"global_batch": global_batch, "count": len(found), "shown": rows}
 
 
-def feasible_record(found: Feasible) -> Record:
-    """Memory and deadline."""
+def accumulated_record(found: Accumulated) -> Record:
+    """The run of the largest way to a global batch, and of the next larger one, which does not fit."""
+    larger = found.larger
+    return {
+        "micro_batches": 1 if found.way is not None and found.way.steps == 1 else RUN,
+        "micro_batch": None if found.way is None else found.way.micro_batch,
+        "at": None if found.at is None else found.at.peak(found.basis),
+        "left": found.left,
+        "larger": None if larger is None else {"micro_batch": larger.batch, "deficit": larger.peak(found.basis) - found.room},
+        "runs": len(found.runs),
+    }
+
+
+def feasible_record(found: Feasible, timed: int | None = None) -> Record:
+    """Memory and deadline; *timed* is the largest micro-batch whose time is known, None for any."""
     return {
         "global_batch": found.global_batch,
         "memory_batch": found.memory_batch,
         "deadline": found.deadline,
+        "timed": timed,
         "binds": str(found.binds),
         "count": sum(each.last - each.first + 1 for each in found.ranges),
         "fastest": None if found.fastest is None else {"micro_batch": found.fastest[0], "time": found.fastest[1]},

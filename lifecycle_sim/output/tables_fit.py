@@ -74,7 +74,8 @@ def _answer(document: Record, each: Record) -> Iterator[tuple[str, str]]:
         basis = f", of {each['model_basis']} bytes" if each.get("model_basis") not in (None, each["basis"]) else ""
         yield "shape", f"{each['shape']}{basis}"
     if each["verified"]:
-        yield "margin", f"none: it and the next were both run ({counted(len(each['runs']), 'run')} in {counted(each['rounds'], 'round')})"
+        which = "it and the next were both run" if each["above"] is not None else "it was run, the next is beyond the limit"
+        yield "margin", f"none: {which} ({counted(len(each['runs']), 'run')} in {counted(each['rounds'], 'round')})"
     elif each["margin"] is not None and each["evidence"] == "fitted":
         lost = f"; {counted(each['lost'], 'batch') if each['lost'] == 1 else str(each['lost']) + ' batches'} lost to it"
         yield "margin", f"{format_exact(each['margin'])} above the estimate{lost}; costs rounded up, the budget down"
@@ -105,10 +106,16 @@ def _bound(each: Record, document: Record) -> str:
         "fixed part": "what is there with any batch: a smaller batch cannot help",
         "smallest probe": "the smallest probe, which does not fit: smaller ones were not measured",
     }.get(each["binding"], str(each["binding"]))
-    where = f" in {each['phase']}" if each["phase"] else ""
-    most = f", where {each['category']} holds most" if each["category"] else ""
-    grows = f" and {each['growing']} grows" if each["growing"] and each["growing"] != each["category"] else ""
-    return f"{text}{where}{most}{grows}"
+    if each.get("requested_phase") is not None and each["basis"] not in ("requested", "payload"):
+        reached = f", reached in {each['phase']}" if each["phase"] else ""
+        return f"{text}{reached}; requested bytes peak{_where(each['requested_phase'], each['requested_category'], each['growing'])}"
+    return f"{text}{_where(each['phase'], each['category'], each['growing'])}"
+
+
+def _where(phase: str | None, category: str | None, growing: str | None) -> str:
+    where = f" in {phase}" if phase else ""
+    most = f", where {category} holds most" if category else ""
+    return f"{where}{most}{f' and {growing} grows' if growing and growing != category else ''}"
 
 
 def _retries(each: Record) -> str:
@@ -235,7 +242,21 @@ def _accumulation(document: Record) -> RenderableType | None:
     rows = [(f"{row['micro_batch']:,}", f"{row['accumulated']:,}", f"{row['padded']:,}") for row in told["shown"]]
     more = told["count"] - len(rows)
     title = f"Ways to a global batch of {told['global_batch']:,}{f', and {more:,} with smaller micro-batches' if more > 0 else ''}"
-    return stacked(heading(title), table(("micro-batch", "accumulated", "samples of padding"), rows))
+    made = table(("micro-batch", "accumulated", "samples of padding"), rows)
+    return stacked(heading(title), facts(_accumulating(told)) if "run" in told or "not_run" in told else None, made)
+
+
+def _accumulating(told: Record) -> Iterator[tuple[str, str]]:
+    if "not_run" in told:
+        yield "accumulating", f"not run: {told['not_run']}"
+        return
+    run = told["run"]
+    yield (
+        "run",
+        f"micro-batch {run['micro_batch']:,}, {run['micro_batches']} a step: {format_exact(run['at'])}, {format_exact(run['left'])} left",
+    )
+    if run["larger"] is not None:
+        yield "next larger", f"micro-batch {run['larger']['micro_batch']:,} lacks {format_exact(run['larger']['deficit'])}"
 
 
 def _in_time(document: Record) -> RenderableType | None:
@@ -254,6 +275,8 @@ def _in_time(document: Record) -> RenderableType | None:
     ]
     fastest = told["fastest"]
     pairs = [("binds", told["binds"]), ("in time", f"{told['count']:,} of the micro-batches up to {max(told['memory_batch'], 0):,}")]
+    if told["timed"] is not None:
+        pairs.append(("timed", f"micro-batches up to {told['timed']:,}; between two of them the longer time counts, beyond none is known"))
     if fastest is not None:
         pairs.append(("fastest", f"micro-batch {fastest['micro_batch']:,}: {duration(fastest['time'], 'ns')} a step"))
     made = table(("micro-batch", "accumulated", "a step, from", "samples of padding"), rows, left=("micro-batch",)) if rows else None

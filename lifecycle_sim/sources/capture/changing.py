@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from lifecycle_sim.errors import CaptureError
-from lifecycle_sim.sources.capture.stepping import call, loss_of
 from lifecycle_sim.spelling import closest, path_expression
 
 QUANTISED_FROM, QUANTISED_BLOCK, QUANTISED_LEVELS = 4096, 256, 256
@@ -130,15 +128,3 @@ def _for_one(optimizer: Any, group: dict[str, Any], parameter: Any) -> Any:
 
 def _several(optimizer: Any) -> Iterable[Any]:
     return optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,)
-
-
-def accumulating_step(model: Any, optimizer: Any, make: Callable[[], Any], count: int, autocast: Any = None) -> None:
-    """Forward and backward of *count* micro-batches that *make* makes, one after the other; then the optimizer's step and ``zero_grad``."""
-    for _ in range(count):
-        batch = make()
-        with torch.autocast("cuda", dtype=autocast) if autocast is not None else nullcontext():
-            loss = loss_of(call(model, batch)) / count
-        loss.backward()
-    for each in _several(optimizer):
-        each.step()
-        each.zero_grad()

@@ -22,9 +22,9 @@ from lifecycle_sim.program.step_graph import stored_graphs
 from lifecycle_sim.sources.capture.answers import Answers
 from lifecycle_sim.sources.capture.assemble import assemble, upper_peaks
 from lifecycle_sim.sources.capture.building import build_on_meta, flatten_recurrent, moves_left_out, to_fake
-from lifecycle_sim.sources.capture.changing import InBackward, accumulating_step, freeze, optimizer_called
+from lifecycle_sim.sources.capture.changing import InBackward, freeze, optimizer_called
 from lifecycle_sim.sources.capture.checkpointing import checkpoint_modules
-from lifecycle_sim.sources.capture.plan import Plan, Recomputed
+from lifecycle_sim.sources.capture.plan import UPDATE, Plan, Recomputed, takes_update
 from lifecycle_sim.sources.capture.record import Capture, ParameterRow, TermUse
 from lifecycle_sim.sources.capture.semantics import Cuda
 from lifecycle_sim.sources.capture.stepping import inference_step, training_step
@@ -80,21 +80,18 @@ def _run(plan: Plan, model: Any, tracker: Tracker, collect: Callable[[], None]) 
     if plan.make_optimizer is not None:
         with stage("make_optimizer"):
             optimizer = _optimizer(plan, model)
-    step, low = plan.step, None if plan.autocast is None else getattr(torch, plan.autocast)
+    step, count = plan.step, plan.variant.accumulate
+    low = None if plan.autocast is None else getattr(torch, plan.autocast)
     if step is None:
-        step = partial(inference_step if optimizer is None else training_step, autocast=low)
+        step = partial(inference_step, autocast=low) if optimizer is None else partial(training_step, autocast=low, share=count)
     for number in range(plan.warmup + plan.steps):
         tracker.keeps_rows = plan.operators and number >= plan.warmup
         start = tracker.begin_step()
-        if plan.variant.accumulate > 1:
-            with stage("the model's step"):
-                accumulating_step(model, optimizer, partial(_made, plan, tracker), plan.variant.accumulate, low)
-            collect()
-            tracker.end_step(start)
-            continue
-        batch = _made(plan, tracker)
-        with stage("step" if plan.step is not None else "the model's step"):
-            kept = step(model, optimizer, batch)  # as a variable of a training loop: it lives until the next step returns  # noqa: F841
+        for last in (False,) * (count - 1) + (True,):
+            batch = _made(plan, tracker)
+            with stage("step" if plan.step is not None else "the model's step"):
+                more = {UPDATE: last} if takes_update(step) else {}
+                kept = step(model, optimizer, batch, **more)  # a training loop's variable: it lives until the next returns  # noqa: F841
         del batch
         collect()
         tracker.end_step(start)

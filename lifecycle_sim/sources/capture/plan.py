@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ CALLABLES = {"build_model": 0, "make_batch": 0, "make_optimizer": 1, "step": 3}
 REQUIRED, OPTIONAL = list(CALLABLES)[:2], list(CALLABLES)[2:]
 NEWEST = "2.14"
 """The newest release whose rules are known."""
+UPDATE = "update"
+"""The parameter of a step that tells whether it is of the last micro-batch, after which the optimizer steps."""
 OPTIONS = ("dtype", "autocast", "warmup", "steps")
 DTYPES = {
     "float32": "float32",
@@ -106,10 +109,18 @@ class Plan:
             problems.append(f"selected is {self.selected!r}: give the share of elements that a mask selects, above 0 and at most 1")
         if re.fullmatch(r"[0-9]+\.[0-9]+", self.release) is None:
             problems.append(f"release {self.release!r} is no PyTorch release: write it like {NEWEST}")
-        if self.step is not None and self.variant.accumulate > 1:
-            problems.append("the program has a step of its own, which says itself what it accumulates: change it there")
+        if self.variant.accumulate > 1 and self.step is not None and not takes_update(self.step):
+            problems.append(
+                f"{self.variant.accumulate} micro-batches a step do not go with a step of its own without a parameter update: "
+                "let step(model, optimizer, batch, update) step the optimizer only where update is true"
+            )
         if problems:
             raise CaptureError(problems)
+
+
+def takes_update(step: Any) -> bool:
+    """Whether a step is one of a micro-batch: whether it has a parameter ``update``."""
+    return UPDATE in _parameters(step)
 
 
 def dtype_name(dtype: Any, what: str) -> str | None:
@@ -203,10 +214,7 @@ class PlanFile:
         if not taken:
             return function
 
-        def called(*args: Any) -> Any:
-            return function(*args, **taken)
-
-        return called
+        return partial(function, **taken)
 
 
 def _parameters(function: Any, own: int = 0) -> Mapping[str, Any]:

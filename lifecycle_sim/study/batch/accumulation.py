@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from lifecycle_sim.errors import InputError
 
+LARGEST_GLOBAL_BATCH = 10**10
+"""The largest global batch that is asked about: about 200,000 ways are enumerated for it."""
+
 
 @dataclass(frozen=True)
 class Accumulation:
@@ -34,12 +37,21 @@ def accumulations(global_batch: int, largest_micro_batch: int) -> tuple[Accumula
         largest_micro_batch: samples that fit at once; with less than 1 there is no way.
 
     Raises:
-        InputError: *global_batch* is less than 1.
+        InputError: *global_batch* is less than 1, or more than ``LARGEST_GLOBAL_BATCH``.
     """
-    if global_batch < 1:
-        raise InputError(f"global batch is {global_batch:,}: give 1 or more")
+    check_global_batch(global_batch)
     ranges = blocks(global_batch, min(largest_micro_batch, global_batch))
     return tuple(Accumulation(first, steps, first * steps - global_batch) for first, _, steps in ranges)
+
+
+def check_global_batch(global_batch: int) -> None:
+    """Check that there are not too many ways to *global_batch* to enumerate them.
+
+    Raises:
+        InputError: it is out of range.
+    """
+    if not 1 <= global_batch <= LARGEST_GLOBAL_BATCH:
+        raise InputError(f"global batch is {global_batch:,}: give 1 to {LARGEST_GLOBAL_BATCH:,}")
 
 
 def blocks(global_batch: int, largest_micro_batch: int) -> Iterator[tuple[int, int, int]]:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from lifecycle_sim.display import Shown
 from lifecycle_sim.errors import InputError
-from lifecycle_sim.study.batch.accumulation import blocks
+from lifecycle_sim.study.batch.accumulation import blocks, check_global_batch
 from lifecycle_sim.study.batch.search import largest
 
 
@@ -169,8 +169,9 @@ def feasible(global_batch: int, memory_batch: int, time: TimeModel, deadline: in
     Raises:
         InputError: an argument is out of range.
     """
-    if global_batch < 1 or (deadline is not None and deadline < 0):
-        raise InputError(f"global batch is {global_batch:,} and the deadline {deadline}: give 1 or more, and a time of 0 or more")
+    check_global_batch(global_batch)
+    if deadline is not None and deadline < 0:
+        raise InputError(f"the deadline is {deadline:,}: give a time of 0 or more")
     known = global_batch if time.longest is None else min(global_batch, time.longest)
     within = tuple(sorted(_ranges(global_batch, min(known, memory_batch), time, deadline), key=lambda each: each.first))
     anywhere = tuple(_ranges(global_batch, known, time, deadline))

@@ -241,15 +241,13 @@ def _segment(
             f"{named}the peaks are flat: they do not grow from {unit} {whole.first:,} to {whole.last:,} "
             f"({format_exact(whole.points[-1][1])}), so that what limits the batch was not met: probe larger batches"
         ]
-    return Segment(seq, tuple(ordered), whole, _by_phase(ordered, exact, count, jump) or {UNNAMED: whole}, unit)
+    return Segment(seq, tuple(ordered), whole, curves_by_phase(ordered, exact, count, jump) or {UNNAMED: whole}, unit)
 
 
-def _by_phase(probes: Sequence[Probe], exact: bool, count: Callable[[Probe], int], jump: int) -> dict[str, Curve]:
-    """A curve for each phase, if all probes tell the peaks of the same phases and none of them falls."""
+def curves_by_phase(probes: Sequence[Probe], exact: bool, count: Callable[[Probe], int], jump: int) -> dict[str, Curve]:
+    """Return a curve for each phase, if all probes tell the peaks of the same phases and none of them falls; else none."""
     names = list(probes[0].phases)
     if not names or any(set(probe.phases) != set(names) or max(probe.phases.values()) != probe.peak for probe in probes):
-        return {}
-    if len({count(probe) for probe in probes}) < 3:
         return {}
     curves = {name: curve(((count(probe), probe.phases[name]) for probe in probes), exact, jump) for name in names}
     return {} if any(each.shape is Shape.NON_MONOTONE for each in curves.values()) else curves

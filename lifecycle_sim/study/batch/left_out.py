@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lifecycle_sim.study.batch.curve import Shape, curve
-from lifecycle_sim.study.batch.fitted import Fitted, Segment
+from lifecycle_sim.study.batch.fitted import UNNAMED, Fitted, Segment, curves_by_phase
 from lifecycle_sim.study.batch.probes import Probe
 
 
@@ -49,13 +49,15 @@ def _residual(segment: Segment, probe: Probe) -> Residual:
 
     count = count_of(probe)
     above = segment.upper(count) - probe.peak
-    rest = {count_of(other): other.peak for other in segment.probes if count_of(other) != count}
-    between = any(other < count for other in rest) and any(other > count for other in rest)
-    if len(rest) < 2:
+    rest = [other for other in segment.probes if count_of(other) != count]
+    between = any(count_of(other) < count for other in rest) and any(count_of(other) > count for other in rest)
+    if len({count_of(other) for other in rest}) < 2:
         return Residual(probe, above, None, None, between)
-    without = curve([(count_of(other), other.peak) for other in segment.probes if count_of(other) != count], True, segment.whole.jump)
-    estimate = without.estimate(count)
-    if without.shape is Shape.NON_MONOTONE:
+    whole = curve([(count_of(other), other.peak) for other in rest], True, segment.whole.jump)
+    named = curves_by_phase(rest, True, count_of, segment.whole.jump) if UNNAMED not in segment.curves else {}
+    curves = list(named.values()) or [whole]
+    estimate = max(each.estimate(count) for each in curves)
+    if whole.shape is Shape.NON_MONOTONE:
         return Residual(probe, above, estimate, None, between)
-    upper = without.upper(count) if count <= without.last else without.beyond(count)
+    upper = max(each.upper(count) if count <= whole.last else each.beyond(count) for each in curves)
     return Residual(probe, above, estimate, upper, between)

@@ -23,6 +23,19 @@ OUTSIDE = "outside"
 
 
 @dataclass(frozen=True)
+class Moment:
+    """When bytes of a basis are highest for the first time.
+
+    Attributes:
+        phase: the phase in which that is, in whatever step; None where it is in none.
+        held: requested bytes by category at that time.
+    """
+
+    phase: str | None
+    held: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class StepPeaks(Shown):
     """The peaks of a step with a batch, in all the ways of counting, and what makes them.
 
@@ -32,6 +45,7 @@ class StepPeaks(Shown):
         levels: the highest bytes by basis, over all steps from the start of the process on.
         phases: the peak of requested bytes inside each phase of the last step.
         held: bytes by category at that step's peak.
+        moments: by basis, when it is highest, where that is another time than that peak's.
         states: the most bytes of each category of ``STATES`` in that step.
         states_together: the most bytes that these hold at one time.
         trainable: bytes of the parameters that want gradients.
@@ -51,16 +65,25 @@ class StepPeaks(Shown):
     fits: bool | None = None
     retries: int = 0
     evidence: Evidence = Evidence.SIMULATED
+    moments: Mapping[str, Moment] = field(default_factory=dict)
 
     @property
     def phase(self) -> str | None:
         """The phase in which requested bytes peak, the first of the highest; None where there are none."""
         return max(self.phases, key=lambda name: self.phases[name]) if self.phases else None
 
-    @property
-    def category(self) -> str | None:
-        """The category that holds most at the peak; None where there are none."""
-        return max(self.held, key=lambda name: self.held[name]) if self.held else None
+    def phase_of(self, basis: str) -> str | None:
+        """Return the phase in which bytes of *basis* peak; None where there is none."""
+        return self.moments[basis].phase if basis in self.moments else self.phase
+
+    def held_of(self, basis: str) -> Mapping[str, int]:
+        """Return bytes by category when those of *basis* peak."""
+        return self.moments[basis].held if basis in self.moments else self.held
+
+    def category_of(self, basis: str) -> str | None:
+        """Return the category that holds most when bytes of *basis* peak; None where there are none."""
+        held = self.held_of(basis)
+        return max(held, key=lambda name: held[name]) if held else None
 
     def peak(self, basis: str) -> int:
         """Return the peak in *basis* bytes.
@@ -77,7 +100,8 @@ class StepPeaks(Shown):
         phases = (
             dict(self.phases) if basis in ("requested", "payload") and max(self.phases.values(), default=-1) == self.peak(basis) else {}
         )
-        return Probe(self.batch, self.peak(basis), self.seq, basis, self.evidence, phase=self.phase, phases=phases, held=self.held)
+        phase, held = self.phase_of(basis), self.held_of(basis)
+        return Probe(self.batch, self.peak(basis), self.seq, basis, self.evidence, phase=phase, phases=phases, held=held)
 
     def __repr__(self) -> str:
         length = "" if self.seq is None else f" × {self.seq:,}"
@@ -110,8 +134,11 @@ def step_peaks(
     window = {key: row[step.start : step.stop + 1] for key, row in zip(keys, rows, strict=True) if key in STATES}
     basis = str(replayed.timeline.basis)
     levels = {basis: replayed.peak.size}
+    moments = {}
     if prediction is not None:
-        levels |= {"allocated": prediction.peak("allocated"), "reserved": prediction.peak("reserved")}
+        for name in ("allocated", "reserved"):
+            levels[name] = prediction.peak(name)
+            moments[name] = _moment(replayed, prediction.reached(name))
     return StepPeaks(
         batch,
         seq,
@@ -122,7 +149,13 @@ def step_peaks(
         int(sum(window.values()).max()) if window else 0,
         trainable,
         evidence=replayed.timeline.evidence,
+        moments=moments,
     )
+
+
+def _moment(replayed: DeviceReplay, event: int) -> Moment:
+    phase = next((span.name for span in replayed.recorded.spans if span.kind == "phase" and span.start <= event < span.stop), None)
+    return Moment(phase, {share.key: share.size for share in attribute(replayed, "category", event, None).shares})
 
 
 def _phase_peaks(replayed: DeviceReplay, step: Span) -> dict[str, int]:

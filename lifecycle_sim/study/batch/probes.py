@@ -29,6 +29,8 @@ COLUMNS = {
     "series": "series",
 }
 """The columns of a file of probes that are read, under all their names."""
+IN_PHASE = "peak in "
+"""What columns begin with that hold the peak inside a phase; the name of the phase follows."""
 LARGEST_COUNT = 2**63 - 1
 
 
@@ -98,20 +100,21 @@ def _problems(probe: Probe) -> Iterator[str]:
     if whole and probe.step == 1:
         yield f"{probe}: is of the first step, before optimizer state is there: probe the second step or a later one"
     if probe.basis not in BASES:
-        yield f"a probe counts {probe.basis!r} bytes: the bases are {', '.join(BASES)}"
+        yield f"a probe{f' of {probe.source}' if probe.source else ''} counts {probe.basis!r} bytes: the bases are {', '.join(BASES)}"
 
 
 def read_probes(text: str, name: str = "probes", series: str | None = None, basis: str | None = None) -> tuple[Probe, ...]:
     """Return the probes of a CSV file.
 
     Its first line names the columns: ``batch`` and ``peak``; ``basis``, unless *basis* tells it for all; ``seq``, ``step``, ``phase`` and
-    ``evidence`` (by default measured) if they are known. A peak has a unit, or the column ``unit`` has it. Other columns are passed over.
+    ``evidence`` (by default measured) if they are known, and ``peak in NAME`` for the peak inside a phase. A peak has a unit, or the
+    column ``unit`` has it. Other columns are passed over.
 
     Args:
         text: the content of the file.
         name: what messages call it.
         series: the value that rows have in the column ``series``, if there are several in the file.
-        basis: what the bytes of rows count that do not say it.
+        basis: what the bytes of rows count that do not say it; rows that say another one are passed over.
 
     Raises:
         InputError: a column is missing, or values are none; all problems are told, with their lines.
@@ -121,19 +124,26 @@ def read_probes(text: str, name: str = "probes", series: str | None = None, basi
         header = [(column or "").strip() for column in reader.fieldnames or ()]
     except csv.Error as error:
         raise InputError(f"{name}: is no CSV: {error}") from None
-    names = {column: COLUMNS[column.lower()] for column in header if column.lower() in COLUMNS}
-    missing = [column for column in ("batch", "peak") if column not in names.values()]
-    if missing:
+    names = {column: meant for column in header if (meant := _column(column)) is not None}
+    problems = [f"{name}: has no column {column!r}{_meant(column, header)}" for column in ("batch", "peak") if column not in names.values()]
+    if problems:
         found = ", ".join(header[:12]) or "nothing"
-        raise InputError(f"{name}: has no column {column!r}{_meant(column, header)}: its first line is {found}" for column in missing)
-    problems: list[str] = []
+        hint = ": columns are parted by commas" if len(header) == 1 and (";" in header[0] or "\t" in header[0]) else ""
+        raise InputError(f"{problem}: its first line is {found}{hint}" for problem in problems)
+    meant_twice = [meant for meant in dict.fromkeys(names.values()) if sum(_column(column) == meant for column in header) > 1]
+    if meant_twice:
+        raise InputError(f"{name}: has several columns for {meant!r}: leave one" for meant in meant_twice)
     probes: list[Probe] = []
     known: set[str] = set()
+    others: set[str] = set()
     try:
         for row in reader:
             cells = {names[(key or "").strip()]: (value or "").strip() for key, value in row.items() if (key or "").strip() in names}
             known.add(cells.get("series", ""))
             if series is not None and cells.get("series") != series:
+                continue
+            if basis is not None and cells.get("basis") not in (None, "", basis):
+                others.add(cells["basis"])
                 continue
             cells["basis"] = cells.get("basis") or basis or ""
             probe = _probe(cells, f"{name} line {reader.line_num}", problems)
@@ -144,11 +154,26 @@ def read_probes(text: str, name: str = "probes", series: str | None = None, basi
     if series is None and len(known) > 1:
         problems.insert(0, f"{name}: holds {len(known)} series: choose one of {', '.join(sorted(known)[:12])}")
     if not problems and not probes:
-        chosen = "" if series is None else f" of the series {series!r}"
-        problems.append(f"{name}: holds no probe{chosen}" + (f": its series are {', '.join(sorted(known)[:12])}" if chosen else ""))
+        problems.append(_no_probe(name, series, sorted(known - {""}), basis, sorted(others)))
     if problems:
         raise InputError(problems)
     return tuple(probes)
+
+
+def _column(name: str) -> str | None:
+    """What a column is about: a key of ``COLUMNS``, or the peak inside a phase."""
+    lower = name.lower()
+    if lower.startswith(IN_PHASE) and lower[len(IN_PHASE) :].strip():
+        return IN_PHASE + name[len(IN_PHASE) :].strip()
+    return COLUMNS.get(lower)
+
+
+def _no_probe(name: str, series: str | None, known: list[str], basis: str | None, others: list[str]) -> str:
+    if others:
+        return f"{name}: holds no probe in {basis} bytes: its rows count {', '.join(others)} ones"
+    if series is None:
+        return f"{name}: holds no probe"
+    return f"{name}: holds no probe of the series {series!r}: " + (f"its series are {', '.join(known[:12])}" if known else "it has none")
 
 
 def _meant(column: str, header: list[str]) -> str:
@@ -166,6 +191,7 @@ def _probe(cells: Mapping[str, str], where: str, problems: list[str]) -> Probe |
         peak = parse_bytes(f"{cells['peak']} {cells.get('unit', '')}".strip())
     except UnitError as error:
         problems.append(f"{where}: {error}; a probe is a peak that was reached: leave out rows that ran out of memory")
+    phases = _phases(cells, peak, where, problems) if len(problems) == before else {}
     if not cells["basis"] and not any("what its bytes count" in problem for problem in problems):
         problems.append(f"{where}: does not say what its bytes count: add the column basis ({', '.join(BASES)}), or give the basis for all")
     evidence = cells.get("evidence") or str(Evidence.MEASURED)
@@ -173,13 +199,29 @@ def _probe(cells: Mapping[str, str], where: str, problems: list[str]) -> Probe |
         problems.append(f"{where}: evidence {evidence!r} is neither measured nor simulated")
     if len(problems) > before or batch is None:
         return None
-    return Probe(batch, peak, seq, cells["basis"], Evidence(evidence), step, cells.get("phase") or None, source=where)
+    return Probe(batch, peak, seq, cells["basis"], Evidence(evidence), step, cells.get("phase") or None, phases, source=where)
+
+
+def _phases(cells: Mapping[str, str], peak: int, where: str, problems: list[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for column, cell in cells.items():
+        if not column.startswith(IN_PHASE) or not cell:
+            continue
+        try:
+            found[column[len(IN_PHASE) :]] = parse_bytes(f"{cell} {cells.get('unit', '')}".strip())
+        except UnitError as error:
+            problems.append(f"{where}: {column}: {error}")
+    if found and max(found.values()) > peak:
+        problems.append(
+            f"{where}: a phase has a higher peak than the step ({max(found.values()):,} B and {peak:,} B): one of them is wrong"
+        )
+    return found
 
 
 def _count(cell: str, name: str, where: str, problems: list[str]) -> int | None:
     if not cell:
         return None
     if not cell.isascii() or not cell.isdigit() or not 0 < int(cell[:40]) <= LARGEST_COUNT:
-        problems.append(f"{where}: {name} {cell[:40]!r} is no whole number of 1 or more")
+        problems.append(f"{where}: {name} {cell[:40]!r} is no whole number from 1 to 2^63 - 1")
         return None
     return int(cell)

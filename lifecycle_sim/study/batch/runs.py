@@ -14,6 +14,7 @@ from lifecycle_sim.replay import replay_device
 from lifecycle_sim.sources.capture.launch import capture_file
 from lifecycle_sim.sources.capture.plan import NEWEST
 from lifecycle_sim.sources.capture.profiles import DeviceProfile
+from lifecycle_sim.sources.capture.variant import Variant
 from lifecycle_sim.study.batch.measured import StepPeaks, step_peaks
 from lifecycle_sim.study.executor import Executor, run_jobs
 from lifecycle_sim.study.prediction import predict
@@ -32,6 +33,7 @@ class CapturePlan:
         path, function, parameters, device, dtype, autocast, without, workspace, release: as there.
         warmup: steps before the one that is looked into; 1 at least, or optimizer state would be missing.
         settings: allocator options in PyTorch's syntax.
+        accumulate: micro-batches of a step.
         capacity: bytes of the device on which the allocator tries again where it would hold more than that; None for nowhere.
     """
 
@@ -47,6 +49,7 @@ class CapturePlan:
     warmup: int = 2
     settings: str = ""
     capacity: int | None = None
+    accumulate: int = 1
 
     def __post_init__(self) -> None:
         if self.warmup < 1:
@@ -74,7 +77,7 @@ def captured_peaks(job: tuple[CapturePlan, Place]) -> StepPeaks:
     captured = capture_file(
         plan.path,
         plan.function,
-        {**plan.parameters, "batch": batch, **({} if seq is None else {"seq": seq})},
+        {**plan.parameters, "batch": batch * plan.accumulate, **({} if seq is None else {"seq": seq})},
         device=plan.device,
         dtype=plan.dtype,
         autocast=plan.autocast,
@@ -82,6 +85,7 @@ def captured_peaks(job: tuple[CapturePlan, Place]) -> StepPeaks:
         without=plan.without,
         workspace=plan.workspace,
         release=plan.release,
+        variant=Variant(accumulate=plan.accumulate),
     )
     prediction = predict(captured.trace, capacity=2**62, settings=plan.settings)
     trainable = sum(row.size for row in captured.parameters if row.trainable)

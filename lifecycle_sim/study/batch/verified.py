@@ -81,19 +81,31 @@ class Verified(Shown):
 
     @property
     def phase(self) -> str | None:
-        """The phase in which requested bytes peak at the next, or here if there is none."""
+        """The phase in which bytes of the basis first reach their peak at the next, or here if there is none."""
+        shown = self.above or self.at
+        return None if shown is None else shown.phase_of(self.basis)
+
+    @property
+    def category(self) -> str | None:
+        """The category that holds most then."""
+        shown = self.above or self.at
+        return None if shown is None else shown.category_of(self.basis)
+
+    @property
+    def requested_phase(self) -> str | None:
+        """The phase in which requested bytes peak there."""
         shown = self.above or self.at
         return None if shown is None else shown.phase
 
     @property
-    def category(self) -> str | None:
-        """The category that holds most at that peak."""
+    def requested_category(self) -> str | None:
+        """The category that holds most at the peak of requested bytes."""
         shown = self.above or self.at
-        return None if shown is None else shown.category
+        return max(shown.held, key=lambda name: shown.held[name]) if shown is not None and shown.held else None
 
     @property
     def growing(self) -> str | None:
-        """The category that grew most from the smallest run to the next."""
+        """The category that grew most from the smallest run to the next, each at its peak of requested bytes."""
         shown, first = self.above or self.at, self.runs[0]
         if shown is None or shown is first:
             return None
