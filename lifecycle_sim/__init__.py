@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.steady import SteadyState, steady_state
     from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
     from lifecycle_sim.sources.detect import read_trace
+    from lifecycle_sim.study.applied import VerifiedPlan, apply, verify
     from lifecycle_sim.study.batch import (
         CapturePlan,
         Decision,
@@ -60,7 +61,9 @@ if TYPE_CHECKING:
         largest,
         max_batch,
     )
+    from lifecycle_sim.study.batch_plans import BatchPlans, largest_batch
     from lifecycle_sim.study.budget import StateBudget, state_budget
+    from lifecycle_sim.study.grid import Sweep, sweep_file
     from lifecycle_sim.study.pipeline.line_answers import what_if_line
     from lifecycle_sim.study.pipeline.line_engine import run_line
     from lifecycle_sim.study.pipeline.line_figures import measure_line
@@ -83,6 +86,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Attribution",
+    "BatchPlans",
     "Capture",
     "CaptureError",
     "CapturePlan",
@@ -115,6 +119,7 @@ __all__ = [
     "SnapshotError",
     "StateBudget",
     "SteadyState",
+    "Sweep",
     "Timeline",
     "Trace",
     "TraceFormatError",
@@ -123,8 +128,10 @@ __all__ = [
     "UnsafePickleError",
     "Verdict",
     "Verified",
+    "VerifiedPlan",
     "WhatIf",
     "Why",
+    "apply",
     "attribute",
     "budget",
     "capture",
@@ -140,6 +147,7 @@ __all__ = [
     "fit",
     "frontier",
     "largest",
+    "largest_batch",
     "largest_microbatch",
     "line_trace",
     "load_layers",
@@ -165,7 +173,9 @@ __all__ = [
     "steady_state",
     "summarise",
     "sweep_allocator",
+    "sweep_file",
     "verdict",
+    "verify",
     "what_if",
     "what_if_allocator",
     "what_if_line",
@@ -190,8 +200,11 @@ _HOMES = {
     "replay.steady": "SteadyState steady_state",
     "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
     "sources.detect": "read_trace",
+    "study.applied": "VerifiedPlan apply verify",
+    "study.batch_plans": "BatchPlans largest_batch",
     "study.batch": "CapturePlan Decision FeasibleRange Fitted Largest Probe Verified capture_runs decide feasible_range find_largest fit "
     "largest max_batch",
+    "study.grid": "Sweep sweep_file",
     "study.plan": "RegionFrontier RegionPlan frontier plan",
     "study.budget": "StateBudget state_budget",
     "study.pipeline.line_answers": "what_if_line",

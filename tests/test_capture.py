@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -113,9 +115,35 @@ def test_devices_in_user_code_mean_the_captured_one() -> None:
     def batch() -> tuple[Any, Any]:
         return torch.randn(8, 32, device="cuda"), torch.randint(0, 16, (8,)).to("cuda:0").cuda()
 
+    class Placed(Mlp):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers[0] = torch.nn.Linear(32, 64, device="cuda")
+            self.layers[2] = torch.nn.LayerNorm(64, device=torch.device("cuda", 0))
+            self.layers[4].bias = torch.nn.Parameter(torch.zeros(16).to("cuda"))
+
+        def forward(self, x: Any, target: Any) -> Any:
+            return torch.nn.functional.cross_entropy(self.layers(x).to("cuda"), target)
+
+    Placed.__name__ = Mlp.__name__
     plain = ls.capture(Mlp, rows, adamw, warmup=0)
-    moved = ls.capture(lambda: Mlp().to("cuda"), batch, adamw, warmup=0)
+    moved = ls.capture(lambda: Placed().to("cuda"), batch, adamw, warmup=0)
     assert write_npz(moved.trace) == write_npz(plain.trace)
+
+
+def test_a_step_in_a_file_may_call_its_batch_batch(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch\n"
+        "def build_model(): return torch.nn.Linear(8, 8)\n"
+        "def make_batch(batch=1): return torch.ones(batch, 8)\n"
+        "def make_optimizer(seq): return torch.optim.SGD(seq.parameters(), 0.1)\n"
+        "def step(model, optimizer, batch): model(batch).sum().backward(); optimizer.step(); optimizer.zero_grad()\n"
+    )
+    events = ls.capture_file(str(program), parameters={"batch": 5}, warmup=0).trace.devices[0].events
+    assert events.size[events.category == Category.INPUT].tolist() == [5 * 8 * 4] * 2
+    with pytest.raises(ls.CaptureError, match="no function takes 'seq'"):
+        ls.capture_file(str(program), parameters={"seq": 5}, warmup=0)
 
 
 def test_a_scaler_scales_and_what_it_reads_is_assumed() -> None:
@@ -200,3 +228,39 @@ def test_a_file_that_cannot_be_captured(text: str, more: list[str], problem: str
     assert result.returncode == 3
     assert problem in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def _refuses_a_fork(model: Any, optimizer: Any, batch: Any) -> None:
+    if type(multiprocessing.current_process()).__name__ == "ForkProcess":
+        raise RuntimeError("Unable to handle autograd's threading in combination with fork-based multiprocessing. See …/Autograd-and-Fork")
+    model(*batch).backward()
+
+
+def test_where_torch_refuses_to_go_on_in_a_fork_the_process_is_a_fresh_one() -> None:
+    captured = ls.capture(Mlp, rows, adamw, _refuses_a_fork, warmup=0)
+    assert [span.kind for span in captured.steps] == ["step"]
+    with pytest.raises(ls.CaptureError, match=r"a device has been in use in this process, .* define them at the top level of a module"):
+        ls.capture(Mlp, rows, adamw, lambda *given: _refuses_a_fork(*given), warmup=0)
+
+
+@pytest.mark.parametrize("ask", [lambda: ls.capture(Mlp, rows), lambda: ls.record(Mlp()), lambda: ls.params(Mlp())])
+def test_a_torch_that_is_too_old_is_refused(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda _name: "2.5.1+cu124")
+    with pytest.raises(
+        ls.CaptureError, match=r"^torch 2.5.1\+cu124 is installed, and .* needs 2.6 or newer: pip install --upgrade 'torch>=2.6'$"
+    ):
+        ask()
+
+
+def _misses_a_name(_model: Any) -> Any:
+    raise AttributeError("no attribute '_foreach_supported_types'")
+
+
+def test_what_torch_no_longer_has_is_told_with_its_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lifecycle_sim.sources.capture import perform
+
+    monkeypatch.setattr(perform, "to_fake", lambda _mode, model: _misses_a_name(model))  # a fork keeps it
+    with pytest.raises(
+        ls.CaptureError, match=rf"^the capture itself failed; torch {re.escape(torch.__version__)} is .*\(in _misses_a_name\)$"
+    ):
+        ls.capture(Mlp, rows, adamw, warmup=0)

@@ -31,6 +31,7 @@ COMMANDS = {
     "convert": "Write a trace in another format.",
     "fit": "The largest batch or longest sequence that fits, seen to fit or by a model with its margin.",
     "capture": "What a training step would allocate on a card that is not there.",
+    "sweep": "A program at several sizes: predicted for a card, and run on the CPU.",
     "plan": "Which modules of a captured step to recompute so that it stays within a budget.",
     "frontier": "Every plan of recomputation that is cheapest at its peak.",
     "whatif": "What a captured step would be with modules recomputed: peak, what binds, cost.",

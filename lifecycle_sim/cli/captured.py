@@ -37,10 +37,15 @@ def trace_asked_for(source: str, asked: dict[str, Any]) -> Trace:
     return captured_trace(source, asked["parameters"] | sizes, {name: asked[name] for name in ("device", "autocast", "dtype")})
 
 
+def is_program(source: str) -> bool:
+    """Whether *source* names a Python file to capture, and not a capture."""
+    return source.endswith(".py") or ".py:" in source
+
+
 def captured_trace(source: str, parameters: dict[str, int], options: dict[str, str | None]) -> Trace:
     """Return the trace that was captured, or that of the program that *source* names."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    if source.endswith(".py") or ".py:" in source:
+    if is_program(source):
         from lifecycle_sim.sources.capture.launch import capture_file
 
         path, function = split_program(source)

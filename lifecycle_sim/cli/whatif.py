@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from lifecycle_sim.cli.answer import answer
 from lifecycle_sim.cli.captured import captured_trace
 from lifecycle_sim.cli.endings import Exit
-from lifecycle_sim.cli.options import json_option, parameter_option, read_size
+from lifecycle_sim.cli.options import is_figure, json_option, parameter_option, read_size
 from lifecycle_sim.cli.progress import progress
 from lifecycle_sim.output.atomic import refuse_to_overwrite, write_atomically
 from lifecycle_sim.output.exports import encoder_for
 from lifecycle_sim.output.summary import document
 from lifecycle_sim.output.summary_recompute import recompute_record
-from lifecycle_sim.study.recompute import what_if
+from lifecycle_sim.study.recompute import Recompute, what_if
 
 
 @click.command("whatif")
@@ -33,7 +35,14 @@ from lifecycle_sim.study.recompute import what_if
 @parameter_option
 @click.option("--autocast", metavar="TYPE", help="Of a FILE.py: run the default step's forward under autocast to this type.")
 @click.option("--dtype", metavar="TYPE", help="Of a FILE.py: convert the model to this type.")
-@click.option("-o", "--output", metavar="FILE", help="Write the edited trace, for peak, timeline and plot.")
+@click.option("-o", "--output", metavar="FILE", help="Write the edited trace, for peak and timeline, or draw it: a .png, .svg or .pdf.")
+@click.option(
+    "--kind",
+    type=click.Choice(["timeline", "lifecycle"]),
+    default="timeline",
+    show_default=True,
+    help="What is drawn: both levels, or the storages that are let go and made again.",
+)
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @json_option
 @click.pass_context
@@ -48,6 +57,7 @@ def command(
     capacity: int | None,
     conf: str,
     output: str | None,
+    kind: str,
     force: bool,
     device: str | None,
     batch: int | None,
@@ -68,7 +78,7 @@ def command(
     """
     encode = None
     if output is not None:
-        encode = encoder_for(output)
+        encode = None if is_figure(output) else encoder_for(output)
         refuse_to_overwrite(output, force)
     parameters = parameters | {name: value for name, value in (("batch", batch), ("seq", seq)) if value is not None}
     trace = captured_trace(source, parameters, {"device": device, "autocast": autocast, "dtype": dtype})
@@ -84,8 +94,19 @@ def command(
             settings=conf,
         )
         record = recompute_record(found)
-    if encode is not None and output is not None:
-        write_atomically(output, encode(found.trace, None).data, force)
+    if output is not None:
+        if encode is not None:
+            write_atomically(output, encode(found.trace, None).data, force)
+        else:
+            with progress(f"drawing {output}"):
+                _draw(found, kind, output, force, Path(source).name)
     fits = found.prediction.fits
     answer(document("whatif", trace, source, [record], written=output, fits=fits), as_json)
     ctx.exit(Exit.YES if fits else Exit.NO)
+
+
+def _draw(found: Recompute, kind: str, output: str, force: bool, title: str) -> None:
+    from lifecycle_sim.output import figures
+
+    draw = figures.recomputed_timeline if kind == "timeline" else figures.recomputed_lifecycles
+    figures.save(draw(found, title=title), output, force)

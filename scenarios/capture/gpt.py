@@ -1,10 +1,12 @@
-"""A GPT-like language model, trained in bfloat16 under autocast; ``checkpointed`` does the same with recomputation.
+"""A GPT-like language model, trained in bfloat16 under autocast; ``checkpointed`` does the same with recomputation, and ``small`` is one
+that a CPU runs too.
 
 Look for what holds the peak: the logits and their gradient, one vocabulary wide for each token, and for how much less checkpointing keeps.
 
     lifecycle-sim capture scenarios/capture/gpt.py --autocast bf16 --batch 4 --seq 1024 -o gpt.jsonl
     lifecycle-sim capture scenarios/capture/gpt.py:checkpointed --batch 4 --seq 1024 -o checkpointed.jsonl
     lifecycle-sim peak gpt.jsonl --by owner
+    lifecycle-sim sweep scenarios/capture/gpt.py:small --batch 1,2,4,8 --seq 64,128,256
 """
 
 from collections.abc import Callable
@@ -80,4 +82,13 @@ def checkpointed(batch: int = 4, seq: int = 1024) -> dict[str, Callable[..., Any
         "make_batch": lambda: make_batch(batch, seq),
         "make_optimizer": make_optimizer,
         "autocast": "bf16",
+    }
+
+
+def small(batch: int = 4, seq: int = 128) -> dict[str, Callable[..., Any]]:
+    """Two narrow blocks in float32, for runs on a CPU."""
+    return {
+        "build_model": lambda: Gpt(width=128, layers=2, heads=4),
+        "make_batch": lambda: make_batch(batch, seq),
+        "make_optimizer": make_optimizer,
     }

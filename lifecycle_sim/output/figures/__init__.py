@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lifecycle_sim.output.figures.line_levels import line_occupancy, line_variants
     from lifecycle_sim.output.figures.lines import levels
     from lifecycle_sim.output.figures.occupancy import timeline
+    from lifecycle_sim.output.figures.plans import plan_frontier
+    from lifecycle_sim.output.figures.recomputed import recomputed_lifecycles, recomputed_timeline
     from lifecycle_sim.output.figures.rectangles import address_time
     from lifecycle_sim.output.figures.schedules import schedule_chart, schedule_twins
     from lifecycle_sim.output.figures.shares import composition
@@ -34,6 +36,9 @@ __all__ = [
     "line_occupancy",
     "line_variants",
     "line_visits",
+    "plan_frontier",
+    "recomputed_lifecycles",
+    "recomputed_timeline",
     "save",
     "schedule_chart",
     "schedule_twins",
@@ -51,6 +56,9 @@ _HOMES = {
     "line_occupancy": "line_levels",
     "line_variants": "line_levels",
     "line_visits": "line_gantt",
+    "plan_frontier": "plans",
+    "recomputed_lifecycles": "recomputed",
+    "recomputed_timeline": "recomputed",
     "save": "files",
     "schedule_chart": "schedules",
     "schedule_twins": "schedules",

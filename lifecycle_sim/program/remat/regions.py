@@ -97,8 +97,7 @@ def chosen_regions(graph: StepGraph, patterns: Iterable[str]) -> frozenset[int]:
         if at and not nth.isdigit():
             problems.append(f"checkpoint {pattern!r}: after @ comes the number of a call, counted from 0, such as cell@2")
             continue
-        matches = re.compile(_expression(name)).match
-        modules = [path for path in paths if matches(path)]
+        modules = paths_of(name, paths)
         calls = [number for path in modules for number in paths[path] if not nth or paths[path].index(number) == int(nth)]
         if not calls:
             problems.append(f"checkpoint {pattern!r} {_nothing(name, nth, modules, paths)}")
@@ -128,6 +127,12 @@ def _recomputed(graph: StepGraph) -> set[int]:
             found.add(around)
             around = graph.calls[around].parent
     return found
+
+
+def paths_of(pattern: str, paths: Iterable[str]) -> list[str]:
+    """Return those of *paths* that *pattern* chooses, as in :func:`chosen_regions` but without ``@``."""
+    matches = re.compile(_expression(pattern)).match
+    return [path for path in paths if matches(path)]
 
 
 def _expression(pattern: str) -> str:

@@ -8,6 +8,7 @@ launch         ``capture`` and ``capture_file``: the way in, and the process of 
 plan           what to capture: functions and settings, from Python or from a file
 perform        the capture itself, step by step
 building       the model on the meta device, then with fake tensors
+checkpointing  torch's checkpoint around modules that a plan names
 semantics      CUDA's operators, autocast, optimizers; with ``attention`` and ``autocast``
 tracker        the dispatch mode that sees every operator, on fake and on real tensors
 identity       storages: first seen, resized, died
@@ -18,12 +19,14 @@ terms          what kernels take for themselves; with ``reduction`` and the card
 ledger         the record that all of this fills
 assemble       the Trace that is made of it
 recording      ``record``: the same for the steps that a program really makes; with ``following`` and ``anchoring``
+process        real steps on the CPU, measured, for sweeps; with ``running``, and ``redirect`` for what names a card
 parameters     ``params``: bytes by storage and by name; with ``table``, and ``counting`` for files
 ============== =========================================================================================================
 """
 
 from lifecycle_sim.sources.capture.counting import params_file
 from lifecycle_sim.sources.capture.launch import capture, capture_file
+from lifecycle_sim.sources.capture.plan import Recomputed
 from lifecycle_sim.sources.capture.profiles import PROFILES, DeviceProfile, find_profile
 from lifecycle_sim.sources.capture.record import Capture, OperatorRow, ParameterRow, Term, TermUse
 from lifecycle_sim.sources.capture.recording import Recording, params, record
@@ -36,6 +39,7 @@ __all__ = [
     "OperatorRow",
     "ParameterRow",
     "ParameterTable",
+    "Recomputed",
     "Recording",
     "StorageRow",
     "Term",

@@ -11,29 +11,72 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+AT_FIRST = 0.5
+"""What a scalar is taken to be in the first step of an optimizer: neither 0 nor 1, which some divide by, or by the rest to 1."""
+META = torch.device("meta")
 READ_SCALAR = torch.ops.aten._local_scalar_dense.default
 
 
 class _Scalars(TorchDispatchMode):
-    """Answers the reading of scalars that have no value, as some models do while they are built."""
+    """Answers the reading of scalars that have no value, as some models do while they are built, with *answer*."""
+
+    def __init__(self, answer: float = 0.0) -> None:
+        super().__init__()
+        self._answer = answer
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         if func is READ_SCALAR and args[0].is_meta:
-            return 0.0 if args[0].is_floating_point() else 0
+            return self._answer if args[0].is_floating_point() else 0
         return func(*args, **(kwargs or {}))
+
+
+class _OnMeta(TorchFunctionMode):
+    """Lets every device that a model asks for while it is built mean the meta device."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.Tensor.cuda:
+            return args[0]
+        if func is torch.Tensor.to:
+            args = (args[0], *(META if _is_device(arg) else arg for arg in args[1:]))
+        if _is_device(kwargs.get("device")) and func is not torch.device:
+            kwargs = {**kwargs, "device": META}
+        return func(*args, **kwargs)
+
+
+def _is_device(given: Any) -> bool:
+    """Whether *given* names a device other than the host's."""
+    if isinstance(given, int):
+        return False  # the index of one, or a dimension
+    return isinstance(given, (str, torch.device)) and str(given).partition(":")[0] not in ("cpu", "meta")
 
 
 def build_on_meta(build: Callable[[], Any], dtype: Any = None) -> Any:
     """Return the module that *build* makes, on the meta device, its floating-point tensors in *dtype* if one is given."""
     with ExitStack() as undo:
         undo.enter_context(moves_left_out())
-        with torch.device("meta"), _Scalars():
+        with torch.device("meta"), _Scalars(), _OnMeta():
             model = build()
         if dtype is not None and isinstance(model, torch.nn.Module):
             model = model.to(dtype)
     return model
+
+
+def flatten_recurrent(model: Any) -> int:
+    """Let the weights of each recurrent layer of *model* lie in one storage, as for cuDNN; return how many layers there are."""
+    layers = [module for module in model.modules() if isinstance(module, torch.nn.RNNBase)]
+    for layer in layers:
+        weights = list(layer.parameters())
+        if len({weight.dtype for weight in weights}) == 1 and all(weight.is_meta for weight in weights):
+            flat = torch.empty(sum(weight.numel() for weight in weights), dtype=weights[0].dtype, device="meta")
+            at = 0
+            for weight in weights:
+                weight.data = flat[at : at + weight.numel()].view(weight.shape)
+                at += weight.numel()
+    return len(layers)
 
 
 @contextmanager
@@ -113,6 +156,6 @@ def first_step(model: Any, optimizer: Any) -> None:
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.grad = torch.empty_like(parameter, requires_grad=False)
-    with _Scalars(), torch.device("meta"):
+    with _Scalars(AT_FIRST), torch.device("meta"):
         for each in optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,):
             each.step()

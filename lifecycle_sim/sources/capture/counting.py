@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from lifecycle_sim.errors import CaptureError, MissingExtraError
+from lifecycle_sim.errors import CaptureError
+from lifecycle_sim.sources.capture.launch import need_torch
 from lifecycle_sim.sources.capture.plan import dtype_name, run_file
 from lifecycle_sim.sources.capture.table import ParameterTable
 
@@ -29,8 +29,7 @@ def params_file(path: str, function: str | None = None, parameters: Mapping[str,
         MissingExtraError: torch is not installed.
         CaptureError: the file or a function of it failed, or is not there.
     """
-    if importlib.util.find_spec("torch") is None:
-        raise MissingExtraError("torch", "torch", "counting parameters")
+    need_torch("counting parameters")
     kind = dtype_name(dtype, "dtype")
     import torch
 

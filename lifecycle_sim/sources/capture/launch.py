@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.metadata
 import importlib.util
 import multiprocessing
 import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from pickle import PicklingError
@@ -13,11 +16,16 @@ from typing import Any
 
 from lifecycle_sim.errors import CaptureError, InputError, LifecycleError, MissingExtraError
 from lifecycle_sim.sources.capture.named import chosen_terms, left_after
-from lifecycle_sim.sources.capture.plan import NEWEST, Plan, PlanFile, dtype_name
+from lifecycle_sim.sources.capture.plan import NEWEST, Plan, PlanFile, Recomputed, dtype_name
 from lifecycle_sim.sources.capture.profiles import DeviceProfile, find_profile
 from lifecycle_sim.sources.capture.record import Capture
 
 FORKED, FRESH = "fork", "spawn"
+OLDEST = (2, 6)
+"""The oldest torch that is supported; the floor of the extra."""
+REFUSES_FORK = ("Autograd-and-Fork", "re-initialize CUDA in forked subprocess")
+"""What torch says in a fork of a process that used a device."""
+SENT = "cannot be sent to a process of their own"
 
 
 def capture(
@@ -37,6 +45,7 @@ def capture(
     operators: bool = True,
     workspace: int | None = None,
     release: str = NEWEST,
+    recomputed: Recomputed | None = None,
 ) -> Capture:
     """Capture steps of a model as a CUDA device would allocate them, without memory or a device.
 
@@ -60,11 +69,12 @@ def capture(
         operators: whether to keep a row for each operator of the measured steps.
         workspace: bytes of a cuBLAS workspace, in place of the card's own.
         release: the PyTorch release to be predicted, where releases are known to differ; operators are always those of the torch installed.
+        recomputed: modules that torch is to checkpoint, as :func:`lifecycle_sim.apply` lets it.
 
     Raises:
         MissingExtraError: torch is not installed.
         CaptureError: a function failed, does what a capture cannot represent, or ended the process.
-        InputError: the device or a term is not known.
+        InputError: the device or a term is not known, or a module that is to be recomputed.
     """
     plan = Plan(
         build_model,
@@ -81,9 +91,10 @@ def capture(
         selected,
         operators,
         release,
+        recomputed,
     )
-    _need_torch()
-    return _apart(plan, FORKED if sys.platform == "linux" else FRESH)
+    need_torch("capturing a step")
+    return _forked_or_fresh(plan) if sys.platform == "linux" else apart(_report, plan, FRESH)
 
 
 def capture_file(
@@ -99,6 +110,7 @@ def capture_file(
     without: Collection[str] = (),
     workspace: int | None = None,
     release: str = NEWEST,
+    recomputed: Recomputed | None = None,
 ) -> Capture:
     """Capture what the Python file *path* defines, in a fresh process; this process neither runs the file nor imports torch.
 
@@ -114,47 +126,85 @@ def capture_file(
         without: names of kernel terms to leave out.
         workspace: as for :func:`capture`.
         release: see there.
+        recomputed: see there.
 
     Raises:
         MissingExtraError: torch is not installed.
         CaptureError: the file or a function of it failed, or ended the process.
-        InputError: the device or a term is not known.
+        InputError: the device or a term is not known, or a module that is to be recomputed.
     """
     profile = find_profile(device, workspace)
     low, kind = dtype_name(autocast, "autocast"), dtype_name(dtype, "dtype")
-    plan = Plan(_unset, _unset, None, None, profile, kind, low, warmup, steps, left_after(without), release=release)
-    _need_torch()
-    return _apart(PlanFile(path, function, dict(parameters or {}), plan), FRESH)
+    plan = Plan(unset, unset, None, None, profile, kind, low, warmup, steps, left_after(without), release=release, recomputed=recomputed)
+    need_torch("capturing a step")
+    return apart(_report, PlanFile(path, function, dict(parameters or {}), plan), FRESH)
 
 
-def _unset() -> None:
+def unset() -> None:
     """Stands for a function that a file defines."""
 
 
-def _need_torch() -> None:
+def need_torch(feature: str) -> None:
+    """See that torch, which *feature* needs, is installed and not too old.
+
+    Raises:
+        MissingExtraError: it is not installed.
+        CaptureError: it is older than the oldest release that is supported.
+    """
     if importlib.util.find_spec("torch") is None:
-        raise MissingExtraError("torch", "torch", "capturing a step")
+        raise MissingExtraError("torch", "torch", feature)
+    try:
+        installed = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    numbers = tuple(int(number) for number in installed.split(".")[:2] if number.isdigit())
+    if len(numbers) == len(OLDEST) and numbers < OLDEST:
+        floor = ".".join(map(str, OLDEST))
+        raise CaptureError(f"torch {installed} is installed, and {feature} needs {floor} or newer: pip install --upgrade 'torch>={floor}'")
 
 
-def _apart(plan: Plan | PlanFile, method: str) -> Capture:
-    """Run :func:`_report` in a process of its own and return what it says."""
+def _forked_or_fresh(plan: Plan) -> Capture:
+    """Capture in a forked process, which takes any function; in a fresh one where torch refuses to go on in a fork."""
+    try:
+        return apart(_report, plan, FORKED)
+    except CaptureError as error:
+        if not any(sign in str(error) for sign in REFUSES_FORK):
+            raise
+    try:
+        return apart(_report, plan, FRESH)
+    except CaptureError as error:
+        if SENT not in str(error):
+            raise
+    raise CaptureError(
+        "a device has been in use in this process, after which torch does not work in a fork of it, and the functions cannot be sent to a "
+        "fresh process: define them at the top level of a module, or capture before the first backward pass, or a file with capture_file"
+    )
+
+
+def apart(report: Callable[[Any, Any], None], plan: Plan | PlanFile, method: str, doing: str = "captured") -> Any:
+    """Run *report* in a process of its own and return what it sends; a kind of error and its problems are raised here.
+
+    Args:
+        report: sends, over the connection it is given, what it makes of *plan*.
+        plan: what it is about.
+        method: how the process starts.
+        doing: what the process did, for the message if it ends before it sends.
+    """
     context = multiprocessing.get_context(method)
     receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_report, args=(plan, sending), daemon=True)  # type: ignore[attr-defined]
+    process = context.Process(target=report, args=(plan, sending), daemon=True)  # type: ignore[attr-defined]
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*use of fork\\(\\) may lead to deadlocks.*")
             process.start()
     except (PicklingError, AttributeError, TypeError) as error:
-        raise CaptureError(
-            f"the functions cannot be sent to a process of their own ({error}): define them at the top level of a module"
-        ) from None
+        raise CaptureError(f"the functions {SENT} ({error}): define them at the top level of a module") from None
     try:
         sending.close()
         said = receiving.recv()
     except EOFError:
         process.join()
-        raise CaptureError(f"the process that captured {_ending(process.exitcode)}: nothing of the step is known") from None
+        raise CaptureError(f"the process that {doing} {_ending(process.exitcode)}: nothing of the step is known") from None
     finally:
         receiving.close()
         if process.is_alive():
@@ -162,10 +212,17 @@ def _apart(plan: Plan | PlanFile, method: str) -> Capture:
         if process.is_alive():
             process.terminate()
             process.join()
-    if isinstance(said, Capture):
-        return said
-    kind, problems = said
-    raise kind(problems)
+    if isinstance(said, tuple):
+        kind, problems = said
+        raise kind(problems)
+    return said
+
+
+def _untested() -> str:
+    """What to think of a failure that is neither the user's function's nor foreseen."""
+    import torch
+
+    return f"the capture itself failed; torch {torch.__version__} is installed, and {OLDEST[0]}.{OLDEST[1]} to {NEWEST} are known to work: "
 
 
 def _ending(code: int | None) -> str:
@@ -176,16 +233,26 @@ def _ending(code: int | None) -> str:
 
 def _report(plan: Plan | PlanFile, sending: Any) -> None:
     """In the process of its own: make the capture, and send it or what is wrong."""
-    from lifecycle_sim.sources.capture.perform import perform, stage
+    say(sending, "perform", "perform", plan)
 
+
+def say(sending: Any, module: str, function: str, plan: Plan | PlanFile) -> None:
+    """Send what *function* of *module*, beside this one, makes of *plan*, or the kind of error and its problems."""
     try:
+        make = getattr(importlib.import_module(f"{__package__}.{module}"), function)
+        from lifecycle_sim.sources.capture.perform import stage
+        from lifecycle_sim.sources.capture.semantics import scalers_on
+
         if isinstance(plan, PlanFile):
-            with stage(plan.path):
+            with stage(plan.path), scalers_on():
                 plan = plan.load()
-        said: Any = perform(plan)
+        said: Any = make(plan)
     except InputError as error:
         said = (type(error), error.problems)
     except LifecycleError as error:
         said = (CaptureError, (str(error),))
+    except Exception as error:  # torch's inner names come and go with its releases
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        said = (CaptureError, (f"{_untested()}{type(error).__name__}: {error} (in {frame.name})",))
     sending.send(said)
     sending.close()

@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from lifecycle_sim.events import Assumption
 from lifecycle_sim.program.step_graph import stored_graphs
 from lifecycle_sim.sources.capture.answers import Answers
 from lifecycle_sim.sources.capture.assemble import assemble, upper_peaks
-from lifecycle_sim.sources.capture.building import build_on_meta, moves_left_out, to_fake
-from lifecycle_sim.sources.capture.plan import Plan
+from lifecycle_sim.sources.capture.building import build_on_meta, flatten_recurrent, moves_left_out, to_fake
+from lifecycle_sim.sources.capture.checkpointing import checkpoint_modules
+from lifecycle_sim.sources.capture.plan import Plan, Recomputed
 from lifecycle_sim.sources.capture.record import Capture, ParameterRow, TermUse
 from lifecycle_sim.sources.capture.semantics import Cuda
 from lifecycle_sim.sources.capture.stepping import inference_step, training_step
@@ -37,6 +39,7 @@ def perform(plan: Plan) -> Capture:
 
     Raises:
         CaptureError: a function of the plan failed, or does what a capture cannot represent.
+        InputError: the model has no module that is to be recomputed.
     """
     began = time.perf_counter()
     torch.set_num_threads(1)
@@ -44,7 +47,9 @@ def perform(plan: Plan) -> Capture:
         model = build_on_meta(plan.build_model, None if plan.dtype is None else getattr(torch, plan.dtype))
     if not isinstance(model, torch.nn.Module):
         raise CaptureError(f"build_model returned a {type(model).__name__}: return a torch.nn.Module")
-    recurrent = sum(isinstance(module, torch.nn.RNNBase) for module in model.modules())
+    if plan.recomputed is not None:
+        checkpoint_modules(model, plan.recomputed)
+    recurrent = flatten_recurrent(model) if torch.backends.cudnn.enabled else 0
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     to_fake(mode, model)
     cuda, answers = Cuda(plan.profile, plan.release), Answers(plan.scalar, plan.selected)
@@ -54,6 +59,7 @@ def perform(plan: Plan) -> Capture:
         lambda ledger, where: KernelTerms(ledger, where, plan.profile, plan.terms),
         cuda.run,
         cuda.scalars_on_host,
+        cuda.composites,
         graph=plan.operators and plan.make_optimizer is not None,
     )
     if tracker.graph is not None:
@@ -152,7 +158,7 @@ def _capture(plan: Plan, model: Any, tracker: Tracker, cuda: Cuda, answers: Answ
         saved,
         upper,
         seconds,
-        _most_memory(),
+        most_memory(),
         versions,
     )
 
@@ -181,6 +187,7 @@ def _header(plan: Plan, uses: tuple[TermUse, ...], upper: tuple[int, ...], versi
         "steps": plan.steps,
         "dtype": plan.dtype,
         "autocast": plan.autocast,
+        **({} if plan.recomputed is None else {"recomputed": _recomputed(plan.recomputed)}),
         "execution": "eager",
         "release": plan.release,
         "switches": {
@@ -205,6 +212,10 @@ def _header(plan: Plan, uses: tuple[TermUse, ...], upper: tuple[int, ...], versi
     }
 
 
+def _recomputed(asked: Recomputed) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(asked).items()}
+
+
 def parameter_rows(model: Any) -> tuple[ParameterRow, ...]:
     """Return the parameters and buffers of *model*, each once, in the order of their first names."""
     names: dict[int, list[str]] = {}
@@ -227,7 +238,8 @@ def parameter_rows(model: Any) -> tuple[ParameterRow, ...]:
     )
 
 
-def _most_memory() -> int:
+def most_memory() -> int:
+    """Return the most bytes that this process ever held in memory; 0 where the system does not tell."""
     try:
         import resource
     except ImportError:

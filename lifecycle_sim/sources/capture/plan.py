@@ -15,8 +15,9 @@ from lifecycle_sim.errors import CaptureError
 from lifecycle_sim.sources.capture.named import TERMS
 from lifecycle_sim.sources.capture.profiles import DeviceProfile
 
-CALLABLES = ("build_model", "make_batch", "make_optimizer", "step")
-REQUIRED = CALLABLES[:2]
+CALLABLES = {"build_model": 0, "make_batch": 0, "make_optimizer": 1, "step": 3}
+"""The functions that a plan is made of, and with how many arguments each is called."""
+REQUIRED, OPTIONAL = list(CALLABLES)[:2], list(CALLABLES)[2:]
 NEWEST = "2.14"
 """The newest release whose rules are known."""
 OPTIONS = ("dtype", "autocast", "warmup", "steps")
@@ -30,6 +31,23 @@ DTYPES = {
     "bf16": "bfloat16",
     "float64": "float64",
 }
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """Modules that torch checkpoints (``use_reentrant=False``).
+
+    Attributes:
+        modules: their paths.
+        early_stop: whether recomputation stops at the last tensor needed.
+        preserve_rng: whether each call keeps the state of the random number generators.
+        saved: operators, with their overload, whose outputs are saved all the same.
+    """
+
+    modules: tuple[str, ...]
+    early_stop: bool = True
+    preserve_rng: bool = True
+    saved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +69,7 @@ class Plan:
         selected: the share of elements that a mask selects.
         operators: whether to keep a row for each operator of the measured steps.
         release: the PyTorch release whose rules hold where releases differ.
+        recomputed: modules that torch checkpoints, beside what the model itself does.
     """
 
     build_model: Callable[[], Any]
@@ -67,12 +86,13 @@ class Plan:
     selected: float = 1.0
     operators: bool = True
     release: str = NEWEST
+    recomputed: Recomputed | None = None
 
     def __post_init__(self) -> None:
         problems = [f"{name} is {value!r}: give a function" for name in REQUIRED if not callable(value := getattr(self, name))]
         problems += [
             f"{name} is {value!r}: give a function, or None"
-            for name in CALLABLES[2:]
+            for name in OPTIONAL
             if (value := getattr(self, name)) is not None and not callable(value)
         ]
         if not isinstance(self.warmup, int) or self.warmup < 0:
@@ -140,9 +160,9 @@ class PlanFile:
         missing = [name for name in REQUIRED if not callable(given.get(name))]
         if missing:
             raise CaptureError(f"{self.path} defines no function {name}(): see the examples in scenarios/capture" for name in missing)
-        callables = {name: self._with_parameters(given[name]) for name in CALLABLES if callable(given.get(name))}
-        takers = [function] if self.function is not None else [given[name] for name in callables]
-        unmet = [name for name in self.parameters if not any(name in _parameters(taker) for taker in takers)]
+        callables = {name: self._with_parameters(given[name], own) for name, own in CALLABLES.items() if callable(given.get(name))}
+        takers = [(function, 0)] if self.function is not None else [(given[name], CALLABLES[name]) for name in callables]
+        unmet = [name for name in self.parameters if not any(name in _parameters(taker, own) for taker, own in takers)]
         if unmet:
             raise CaptureError(f"{self.path}: no function takes {name!r}: add the parameter, or leave the option out" for name in unmet)
         options = {} if self.function is None else {name: given[name] for name in OPTIONS if given.get(name) is not None}
@@ -151,8 +171,8 @@ class PlanFile:
             options[name] = chosen
         return replace(self.plan, **{"make_optimizer": None, "step": None, **callables, **options})
 
-    def _with_parameters(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        taken = {name: value for name, value in self.parameters.items() if name in _parameters(function)}
+    def _with_parameters(self, function: Callable[..., Any], own: int = 0) -> Callable[..., Any]:
+        taken = {name: value for name, value in self.parameters.items() if name in _parameters(function, own)}
         if not taken:
             return function
 
@@ -162,9 +182,10 @@ class PlanFile:
         return called
 
 
-def _parameters(function: Any) -> Collection[str]:
+def _parameters(function: Any, own: int = 0) -> Collection[str]:
+    """The names of the parameters of *function* after the first *own*, which it is called with anyway."""
     try:
-        return inspect.signature(function).parameters
+        return list(inspect.signature(function).parameters)[own:]
     except (TypeError, ValueError):
         return ()
 

@@ -5,7 +5,6 @@ torch is imported when a recording begins, not before.
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import time
 from collections.abc import Iterable
@@ -13,10 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lifecycle_sim.display import Shown
-from lifecycle_sim.errors import CaptureError, MissingExtraError
+from lifecycle_sim.errors import CaptureError
 from lifecycle_sim.events import Assumption, Evidence, Trace
 from lifecycle_sim.sources.capture.anchoring import anchored_first
 from lifecycle_sim.sources.capture.assemble import assemble
+from lifecycle_sim.sources.capture.launch import need_torch
 
 if TYPE_CHECKING:
     from lifecycle_sim.sources.capture.following import Follower
@@ -43,7 +43,7 @@ def record(model: Any, optimizer: Any = None) -> Recording:
         MissingExtraError: torch is not installed.
         CaptureError: *model* is no module, or *optimizer* no optimizer.
     """
-    _need_torch("recording a step")
+    need_torch("recording a step")
     import torch
 
     if not isinstance(model, torch.nn.Module):
@@ -68,7 +68,7 @@ def params(model: Any, optimizer: Any = None) -> ParameterTable:
         MissingExtraError: torch is not installed.
         CaptureError: *model* is no module, or *optimizer* no optimizer.
     """
-    _need_torch("counting parameters")
+    need_torch("counting parameters")
     from lifecycle_sim.sources.capture.parameters import parameter_table
 
     return parameter_table(model, optimizer)
@@ -161,11 +161,6 @@ class Recording(Shown):
             *((assumption.code, f"{assumption.count:,} times: {assumption.text}") for assumption in self._trace.assumptions),
             ("recorded in", f"{self.seconds:.3f} s"),
         ]
-
-
-def _need_torch(feature: str) -> None:
-    if importlib.util.find_spec("torch") is None:
-        raise MissingExtraError("torch", "torch", feature)
 
 
 def _device_of(model: Any) -> Any:
