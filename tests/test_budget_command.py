@@ -443,6 +443,15 @@ def test_counted_states_are_the_closed_forms():
     assert "has no closed form here" in masters["notes"][0]
 
 
+def test_a_file_without_an_optimizer_trains_all_the_same(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed: counting a model's parameters needs it")
+    (tmp_path / "m.py").write_text("import torch\n\ndef build_model():\n    return torch.nn.Linear(3, 3)\n")
+    text = " ".join(ask(tmp_path / "m.py").stdout.split())
+    assert "mode training N 12, 12 of them trained" in text
+    assert "optimizer none: no states are counted frozen nothing" in text
+    assert "together 96" in text
+
+
 def test_counted_states_are_divided_like_counts():
     pytest.importorskip("torch", reason="torch is not installed: counting a model's parameters needs it")
     from lifecycle_sim.sources.capture import params_file
