@@ -51,11 +51,20 @@ def test_runs_with_other_events_tell_nothing_and_the_largest_alike_are_taken():
     assert levels_between({1: requests(1), 2: requests(2, PER_SAMPLE[:3])}, "reserved") is None
     grown = (0, 0, 0, 2**20)
     tell = levels_between(
-        {1: requests(1), 2: requests(2), 8: requests(8, grown), 9: requests(9, grown), 10: requests(10, turn=True)}, "requested"
+        {1: requests(1), 2: requests(2), 8: requests(8, grown), 16: requests(16, grown), 17: requests(17, turn=True)}, "requested"
     )
     assert tell is not None
     assert tell(20) == sum(FIXED) + 20 * 2**20
     assert tell(2**60) == MOST
+
+
+def test_sizes_that_are_rounded_up_are_told_from_counts_far_apart():
+    def padded(batch: int) -> Requests:
+        return requests(-(-batch // 64) * 64)
+
+    tell = levels_between({batch: padded(batch) for batch in (64, 640, 641)}, "requested")
+    assert tell is not None
+    assert abs(tell(1280) / peaks(1280).peak("requested") - 1) < 0.02  # from 640 and 641 it would be 60 times as much a sample
 
 
 @pytest.mark.parametrize("room", [2**30, 3 * 2**30 + 5, 17 * 2**30])

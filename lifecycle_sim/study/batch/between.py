@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -17,6 +16,8 @@ from lifecycle_sim.study.prediction import predict
 
 MOST = 2**62
 """Bytes of a device on which everything fits."""
+APART = 8
+"""The part of the larger count that lies between two, at least."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,9 @@ class Requests:
 
 
 def levels_between(runs: Mapping[int, Requests], basis: str) -> Callable[[int], int] | None:
-    """Return what tells the peak at any count from the two largest counts next to each other whose events are the same.
+    """Return what tells the peak at any count from two whose events are the same: the largest that are not too near to each other.
+
+    Sizes that are rounded up to some multiple rise unevenly from one count to the next, and evenly over many.
 
     Args:
         runs: requests by count.
@@ -48,10 +51,13 @@ def levels_between(runs: Mapping[int, Requests], basis: str) -> Callable[[int], 
     Returns:
         The function, or None where no two runs are alike.
     """
-    alike = [pair for pair in pairwise(sorted(runs)) if runs[pair[0]].like(runs[pair[1]])]
-    if not alike:
+    counts = sorted(runs, reverse=True)
+    pairs = [(one, other) for other in counts for one in counts if one < other]
+    pairs.sort(key=lambda pair: APART * (pair[1] - pair[0]) < pair[1])  # stable: the largest come first of those apart, then of the others
+    found = next((pair for pair in pairs if runs[pair[0]].like(runs[pair[1]])), None)
+    if found is None:
         return None
-    one, other = alike[-1]
+    one, other = found
     trace, settings = runs[one].trace, runs[one].settings
     recorded = trace.devices[0]
     sizes = recorded.events.size.tolist()
