@@ -62,9 +62,9 @@ def test_sizes_that_are_rounded_up_are_told_from_counts_far_apart():
     def padded(batch: int) -> Requests:
         return requests(-(-batch // 64) * 64)
 
-    tell = levels_between({batch: padded(batch) for batch in (64, 640, 641)}, "requested")
+    tell = levels_between({batch: padded(batch) for batch in (1, 384, 640, 641)}, "requested")
     assert tell is not None
-    assert abs(tell(1280) / peaks(1280).peak("requested") - 1) < 0.02  # from 640 and 641 it would be 60 times as much a sample
+    assert abs(tell(1280) / peaks(1280).peak("requested") - 1) < 0.05  # from 640 and 641 it would be 60 times as much a sample
 
 
 @pytest.mark.parametrize("room", [2**30, 3 * 2**30 + 5, 17 * 2**30])

@@ -16,8 +16,6 @@ from lifecycle_sim.study.prediction import predict
 
 MOST = 2**62
 """Bytes of a device on which everything fits."""
-APART = 8
-"""The part of the larger count that lies between two, at least."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +38,9 @@ class Requests:
 
 
 def levels_between(runs: Mapping[int, Requests], basis: str) -> Callable[[int], int] | None:
-    """Return what tells the peak at any count from two whose events are the same: the largest that are not too near to each other.
+    """Return what tells the peak at any count from two whose events are the same: the largest, and the least from its half on.
 
-    Sizes that are rounded up to some multiple rise unevenly from one count to the next, and evenly over many.
+    Small counts may take other kernels with other scratch; sizes that are rounded up rise unevenly from one count to the next.
 
     Args:
         runs: requests by count.
@@ -51,9 +49,8 @@ def levels_between(runs: Mapping[int, Requests], basis: str) -> Callable[[int], 
     Returns:
         The function, or None where no two runs are alike.
     """
-    counts = sorted(runs, reverse=True)
-    pairs = [(one, other) for other in counts for one in counts if one < other]
-    pairs.sort(key=lambda pair: APART * (pair[1] - pair[0]) < pair[1])  # stable: the largest come first of those apart, then of the others
+    pairs = [(one, other) for other in sorted(runs, reverse=True) for one in sorted(runs) if one < other]
+    pairs.sort(key=lambda pair: 2 * pair[0] < pair[1])  # stable
     found = next((pair for pair in pairs if runs[pair[0]].like(runs[pair[1]])), None)
     if found is None:
         return None
