@@ -42,7 +42,17 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.allocator.recording import OpenLoop, open_loop
     from lifecycle_sim.replay.attribution import Attribution, attribute
     from lifecycle_sim.replay.steady import SteadyState, steady_state
-    from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
+    from lifecycle_sim.sources.capture import (
+        Capture,
+        DeviceProfile,
+        ParameterTable,
+        Recording,
+        Variant,
+        capture,
+        capture_file,
+        params,
+        record,
+    )
     from lifecycle_sim.sources.detect import read_trace
     from lifecycle_sim.study.applied import VerifiedPlan, apply, verify
     from lifecycle_sim.study.batch import (
@@ -126,6 +136,7 @@ __all__ = [
     "TraceInvariantError",
     "UnitError",
     "UnsafePickleError",
+    "Variant",
     "Verdict",
     "Verified",
     "VerifiedPlan",
@@ -198,7 +209,7 @@ _HOMES = {
     "replay.allocator.recording": "OpenLoop open_loop",
     "replay.attribution": "Attribution attribute",
     "replay.steady": "SteadyState steady_state",
-    "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
+    "sources.capture": "Capture DeviceProfile ParameterTable Recording Variant capture capture_file params record",
     "sources.detect": "read_trace",
     "study.applied": "VerifiedPlan apply verify",
     "study.batch_plans": "BatchPlans largest_batch",

@@ -13,7 +13,7 @@ NAMES = (
     "Attribution BatchPlans Capture CaptureError CapturePlan Decision DeviceProfile DeviceReplay DeviceTrace Events FeasibleRange "
     "Finding Fitted InputError Largest LifecycleError Lifetimes MissingExtraError OpenLoop OutputExistsError ParameterTable Peak "
     "Prediction Probe Program Recompute Recording RegionFrontier RegionPlan ScenarioError ScheduleRun SnapshotError StateBudget "
-    "SteadyState Sweep Timeline Trace TraceFormatError TraceInvariantError UnitError UnsafePickleError Verdict Verified "
+    "SteadyState Sweep Timeline Trace TraceFormatError TraceInvariantError UnitError UnsafePickleError Variant Verdict Verified "
     "VerifiedPlan WhatIf Why apply attribute budget capture capture_file capture_runs captured_layers check compare_schedules "
     "decide feasible_range figures find_largest fit frontier largest largest_batch largest_microbatch line_trace load_layers "
     "load_line load_scenario max_batch measure_line open_loop params plan predict read_trace record replay_all replay_device run "

@@ -529,6 +529,16 @@ def test_wrong_use_is_told_in_a_line():
     assert "Recording" in recording._repr_html_()
 
 
+def test_a_snapshot_is_for_cuda_alone():
+    model, _ = small()
+    with pytest.raises(ls.CaptureError, match="a snapshot is CUDA's, and the model is on cpu: move it to CUDA first, or leave snapshot out"):
+        ls.record(model, snapshot=True)
+    with ls.record(model) as recording:
+        pass
+    with pytest.raises(ls.CaptureError, match="the recording has no snapshot: ask for it with"):
+        _ = recording.allocator
+
+
 def test_a_module_without_tensors_and_a_block_without_steps():
     with ls.record(nn.ReLU()) as recording:
         pass

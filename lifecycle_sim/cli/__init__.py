@@ -34,7 +34,7 @@ COMMANDS = {
     "sweep": "A program at several sizes: predicted for a card, and run on the CPU.",
     "plan": "Which modules of a captured step to recompute so that it stays within a budget.",
     "frontier": "Every plan of recomputation that is cheapest at its peak.",
-    "whatif": "What a captured step would be with modules recomputed: peak, what binds, cost.",
+    "whatif": "What a step would be with modules recomputed, tensors divided or on the host, another program.",
 }
 
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.program.step_graph import NO_CALL, NO_STORAGE, Mark, StepGraph
-from lifecycle_sim.spelling import closest
-
-_SET = re.compile(r"\[!?[\w-]+\]")
+from lifecycle_sim.spelling import closest, path_expression
 
 
 @dataclass(frozen=True)
@@ -131,16 +129,8 @@ def _recomputed(graph: StepGraph) -> set[int]:
 
 def paths_of(pattern: str, paths: Iterable[str]) -> list[str]:
     """Return those of *paths* that *pattern* chooses, as in :func:`chosen_regions` but without ``@``."""
-    matches = re.compile(_expression(pattern)).match
+    matches = re.compile(path_expression(pattern)).fullmatch
     return [path for path in paths if matches(path)]
-
-
-def _expression(pattern: str) -> str:
-    """Return a shell pattern as a regular expression in which a single star or mark stands for no dot."""
-    signs = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
-    parts = re.split(r"(\*\*|\*|\?|\[!?[^\]]+\])", pattern)
-    made = [signs.get(part) or (re.sub(r"^\[!", "[^", part) if _SET.fullmatch(part) else re.escape(part)) for part in parts]
-    return "".join(made) + r"\Z"
 
 
 def _nothing(name: str, nth: str, modules: list[str], paths: dict[str, list[int]]) -> str:

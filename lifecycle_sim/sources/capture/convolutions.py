@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from lifecycle_sim.sources.capture.terms import KernelTerms
 
 COLUMNS = "convolution_columns"
+VOLUME = 5
+"""Dimensions of images and kernels of three dimensions."""
 
 
 def convolution(terms: KernelTerms, args: tuple[Any, ...], backward: bool) -> Course:
@@ -26,7 +28,10 @@ def convolution(terms: KernelTerms, args: tuple[Any, ...], backward: bool) -> Co
         yield from _grouped_convolution(terms, args, groups)
         return
     copies = terms.copies(*args[:2])
+    grown = args[0].numel() * args[0].element_size() if args[6] and args[1].dim() == VOLUME else 0
+    outgrown = terms.take(COLUMNS, grown) if terms.counted(COLUMNS, grown) else []  # what the result grows out of
     yield LAST
+    terms.give_back(outgrown)
     size = kernels.columns(args[0], args[1], *args[3:9], forward=True)
     taken = terms.take(COLUMNS, size) if terms.counted(COLUMNS, size) else []
     if size or args[8] == 1:
@@ -84,6 +89,15 @@ def convolution_backward(terms: KernelTerms, args: tuple[Any, ...], backward: bo
         return
     copies = terms.copies(gradient, image)
     size = kernels.columns(image, weight, *args[4:10], forward=False)
+    if not args[7] and (weight.dim() == VOLUME or any(step > 1 for step in args[6])):
+        yield LAST
+        taken = terms.take(COLUMNS, size) if terms.counted(COLUMNS, size) else []
+        terms.handle(backward)
+        if args[10][2]:
+            for _ in range(image.shape[0]):
+                terms.scratch(COLUMNS, weight.shape[0] * weight.element_size())  # the bias's share of an image
+        terms.give_back([*copies, *taken])
+        return
     yield 1
     taken = terms.take(COLUMNS, size) if terms.counted(COLUMNS, size) else []
     yield LAST

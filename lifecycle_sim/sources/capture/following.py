@@ -25,15 +25,17 @@ class DeviceIdentities(Identities):
         ledger: where allocations and frees are recorded.
         where: tells the place in the program.
         device: the device.
+        addressed: whether to note the address of each storage's memory.
 
     Attributes:
         scalars: how many scalars of the host there were.
         elsewhere: how many storages on other devices there were.
     """
 
-    def __init__(self, ledger: Ledger, where: Callable[[], Where], device: Any) -> None:
+    def __init__(self, ledger: Ledger, where: Callable[[], Where], device: Any, addressed: bool = False) -> None:
         super().__init__(ledger, where)
         self._device = device
+        self._addressed = addressed
         self.scalars = 0
         self.elsewhere = 0
 
@@ -45,7 +47,10 @@ class DeviceIdentities(Identities):
         if tensor.layout is not torch.strided:
             return ([NOTHING] + [self.see(part, operator, where) for part in parts_of(tensor)])[-1]
         if tensor.device == self._device:
-            return super().see(tensor, operator, where)
+            number = super().see(tensor, operator, where)
+            if self._addressed and number != NOTHING and not self._ledger.storages[number].pointer:
+                self._ledger.storages[number].pointer = tensor.untyped_storage().data_ptr()
+            return number
         if id(tensor.untyped_storage()) not in self._numbers:
             self.elsewhere += 1
             super().on_host(tensor)
@@ -77,6 +82,7 @@ class Follower(Tracker):
         model: the module whose tensors it names.
         optimizers: those whose state may be there already, and whose steps end a step of the program.
         device: the device whose storages count.
+        addressed: whether to note the address of each storage's memory.
 
     Attributes:
         before: the numbers of the storages that were there before.
@@ -87,9 +93,9 @@ class Follower(Tracker):
         operators: how many operators were seen.
     """
 
-    def __init__(self, model: Any, optimizers: tuple[Any, ...], device: Any) -> None:
+    def __init__(self, model: Any, optimizers: tuple[Any, ...], device: Any, addressed: bool = False) -> None:
         super().__init__(run=self._operate)
-        self._device_identities = DeviceIdentities(self.ledger, self.places.now, device)
+        self._device_identities = DeviceIdentities(self.ledger, self.places.now, device, addressed)
         self.identities = self._device_identities
         self.before: list[int] = []
         self.apart: set[int] = set()

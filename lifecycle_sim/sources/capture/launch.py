@@ -11,6 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pickle import PicklingError
 from typing import Any
 
@@ -19,6 +20,7 @@ from lifecycle_sim.sources.capture.named import chosen_terms, left_after
 from lifecycle_sim.sources.capture.plan import NEWEST, Plan, PlanFile, Recomputed, dtype_name
 from lifecycle_sim.sources.capture.profiles import DeviceProfile, find_profile
 from lifecycle_sim.sources.capture.record import Capture
+from lifecycle_sim.sources.capture.variant import AS_IT_IS, Variant
 
 FORKED, FRESH = "fork", "spawn"
 OLDEST = (2, 6)
@@ -46,6 +48,7 @@ def capture(
     workspace: int | None = None,
     release: str = NEWEST,
     recomputed: Recomputed | None = None,
+    variant: Variant = AS_IT_IS,
 ) -> Capture:
     """Capture steps of a model as a CUDA device would allocate them, without memory or a device.
 
@@ -70,6 +73,7 @@ def capture(
         workspace: bytes of a cuBLAS workspace, in place of the card's own.
         release: the PyTorch release to be predicted, where releases are known to differ; operators are always those of the torch installed.
         recomputed: modules that torch is to checkpoint, as :func:`lifecycle_sim.apply` lets it.
+        variant: what to change in the program before it is captured. Micro-batches that it accumulates are made by ``make_batch``, each.
 
     Raises:
         MissingExtraError: torch is not installed.
@@ -92,6 +96,7 @@ def capture(
         operators,
         release,
         recomputed,
+        variant,
     )
     need_torch("capturing a step")
     return _forked_or_fresh(plan) if sys.platform == "linux" else apart(_report, plan, FRESH)
@@ -111,6 +116,7 @@ def capture_file(
     workspace: int | None = None,
     release: str = NEWEST,
     recomputed: Recomputed | None = None,
+    variant: Variant = AS_IT_IS,
 ) -> Capture:
     """Capture what the Python file *path* defines, in a fresh process; this process neither runs the file nor imports torch.
 
@@ -127,6 +133,7 @@ def capture_file(
         workspace: as for :func:`capture`.
         release: see there.
         recomputed: see there.
+        variant: see there; a step's batch, given or by default, is divided by the micro-batches that it accumulates.
 
     Raises:
         MissingExtraError: torch is not installed.
@@ -135,7 +142,8 @@ def capture_file(
     """
     profile = find_profile(device, workspace)
     low, kind = dtype_name(autocast, "autocast"), dtype_name(dtype, "dtype")
-    plan = Plan(unset, unset, None, None, profile, kind, low, warmup, steps, left_after(without), release=release, recomputed=recomputed)
+    plan = Plan(unset, unset, None, None, profile, kind, low, warmup, steps, left_after(without))
+    plan = replace(plan, release=release, recomputed=recomputed, variant=variant)
     need_torch("capturing a step")
     return apart(_report, PlanFile(path, function, dict(parameters or {}), plan), FRESH)
 

@@ -42,6 +42,7 @@ class StorageRecord:
         name: a parameter's, buffer's or state's name, where it has one.
         term: the named term that it belongs to, None for a tensor's storage.
         saved: whether autograd saved a tensor of it for backward.
+        pointer: the address of its memory, where a recording asked for it; else 0.
     """
 
     size: int
@@ -53,6 +54,7 @@ class StorageRecord:
     name: str | None = None
     term: str | None = None
     saved: bool = False
+    pointer: int = 0
 
 
 @dataclass

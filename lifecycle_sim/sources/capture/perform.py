@@ -22,6 +22,7 @@ from lifecycle_sim.program.step_graph import stored_graphs
 from lifecycle_sim.sources.capture.answers import Answers
 from lifecycle_sim.sources.capture.assemble import assemble, upper_peaks
 from lifecycle_sim.sources.capture.building import build_on_meta, flatten_recurrent, moves_left_out, to_fake
+from lifecycle_sim.sources.capture.changing import InBackward, accumulating_step, freeze, optimizer_called
 from lifecycle_sim.sources.capture.checkpointing import checkpoint_modules
 from lifecycle_sim.sources.capture.plan import Plan, Recomputed
 from lifecycle_sim.sources.capture.record import Capture, ParameterRow, TermUse
@@ -47,6 +48,10 @@ def perform(plan: Plan) -> Capture:
         model = build_on_meta(plan.build_model, None if plan.dtype is None else getattr(torch, plan.dtype))
     if not isinstance(model, torch.nn.Module):
         raise CaptureError(f"build_model returned a {type(model).__name__}: return a torch.nn.Module")
+    variant = plan.variant
+    if plan.make_optimizer is None and not variant.changes_nothing:
+        raise CaptureError(f"{', '.join(variant.told())}: the program defines no make_optimizer, so that it does not train")
+    freeze(model, variant.freeze)
     if plan.recomputed is not None:
         checkpoint_modules(model, plan.recomputed)
     recurrent = flatten_recurrent(model) if torch.backends.cudnn.enabled else 0
@@ -74,17 +79,20 @@ def _run(plan: Plan, model: Any, tracker: Tracker, collect: Callable[[], None]) 
     optimizer = None
     if plan.make_optimizer is not None:
         with stage("make_optimizer"):
-            optimizer = plan.make_optimizer(model)
-    step = plan.step
+            optimizer = _optimizer(plan, model)
+    step, low = plan.step, None if plan.autocast is None else getattr(torch, plan.autocast)
     if step is None:
-        low = None if plan.autocast is None else getattr(torch, plan.autocast)
         step = partial(inference_step if optimizer is None else training_step, autocast=low)
     for number in range(plan.warmup + plan.steps):
         tracker.keeps_rows = plan.operators and number >= plan.warmup
         start = tracker.begin_step()
-        with stage("make_batch"):
-            batch = plan.make_batch()
-        tracker.watch_inputs(batch)
+        if plan.variant.accumulate > 1:
+            with stage("the model's step"):
+                accumulating_step(model, optimizer, partial(_made, plan, tracker), plan.variant.accumulate, low)
+            collect()
+            tracker.end_step(start)
+            continue
+        batch = _made(plan, tracker)
         with stage("step" if plan.step is not None else "the model's step"):
             kept = step(model, optimizer, batch)  # as a variable of a training loop: it lives until the next step returns  # noqa: F841
         del batch
@@ -95,15 +103,35 @@ def _run(plan: Plan, model: Any, tracker: Tracker, collect: Callable[[], None]) 
     tracker.identities.forget()  # what goes when this function ends is not the program's doing
 
 
+def _made(plan: Plan, tracker: Tracker) -> Any:
+    """The batch of a step, or of a part of it."""
+    with stage("make_batch"):
+        batch = plan.make_batch()
+    tracker.watch_inputs(batch)
+    return batch
+
+
+def _optimizer(plan: Plan, model: Any) -> Any:
+    """The program's optimizer, or the one that stands in its place."""
+    variant = plan.variant
+    if variant.optimizer is not None:
+        optimizer = optimizer_called(variant.optimizer, model)
+    else:
+        optimizer = None if plan.make_optimizer is None else plan.make_optimizer(model)
+    return InBackward(optimizer) if variant.in_backward else optimizer
+
+
 @contextmanager
 def _collected_between_steps() -> Iterator[Callable[[], None]]:
     """Let reference cycles go between steps and at no other time, so that the same step always gives the same trace."""
     enabled = gc.isenabled()
     gc.collect()
+    gc.freeze()  # what is there already need not be looked through again
     gc.disable()
     try:
         yield _collect
     finally:
+        gc.unfreeze()
         if enabled:
             gc.enable()
 
@@ -188,6 +216,7 @@ def _header(plan: Plan, uses: tuple[TermUse, ...], upper: tuple[int, ...], versi
         "dtype": plan.dtype,
         "autocast": plan.autocast,
         **({} if plan.recomputed is None else {"recomputed": _recomputed(plan.recomputed)}),
+        "variant": list(plan.variant.told()),
         "execution": "eager",
         "release": plan.release,
         "switches": {

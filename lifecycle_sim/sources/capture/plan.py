@@ -14,6 +14,7 @@ from typing import Any
 from lifecycle_sim.errors import CaptureError
 from lifecycle_sim.sources.capture.named import TERMS
 from lifecycle_sim.sources.capture.profiles import DeviceProfile
+from lifecycle_sim.sources.capture.variant import AS_IT_IS, Variant
 
 CALLABLES = {"build_model": 0, "make_batch": 0, "make_optimizer": 1, "step": 3}
 """The functions that a plan is made of, and with how many arguments each is called."""
@@ -70,6 +71,7 @@ class Plan:
         operators: whether to keep a row for each operator of the measured steps.
         release: the PyTorch release whose rules hold where releases differ.
         recomputed: modules that torch checkpoints, beside what the model itself does.
+        variant: what is changed in the program.
     """
 
     build_model: Callable[[], Any]
@@ -87,6 +89,7 @@ class Plan:
     operators: bool = True
     release: str = NEWEST
     recomputed: Recomputed | None = None
+    variant: Variant = AS_IT_IS
 
     def __post_init__(self) -> None:
         problems = [f"{name} is {value!r}: give a function" for name in REQUIRED if not callable(value := getattr(self, name))]
@@ -103,6 +106,8 @@ class Plan:
             problems.append(f"selected is {self.selected!r}: give the share of elements that a mask selects, above 0 and at most 1")
         if re.fullmatch(r"[0-9]+\.[0-9]+", self.release) is None:
             problems.append(f"release {self.release!r} is no PyTorch release: write it like {NEWEST}")
+        if self.step is not None and self.variant.accumulate > 1:
+            problems.append("the program has a step of its own, which says itself what it accumulates: change it there")
         if problems:
             raise CaptureError(problems)
 
@@ -152,7 +157,8 @@ class PlanFile:
             if not callable(function):
                 known = ", ".join(name for name, value in vars(module).items() if inspect.isfunction(value) and not name.startswith("_"))
                 raise CaptureError(f"{self.path} defines no function {self.function!r}: it defines {known or 'none'}")
-            given = self._with_parameters(function)()
+            own = self._of_micro_batch([function])
+            given = own._with_parameters(function)()
             if not isinstance(given, Mapping):
                 raise CaptureError(
                     f"{self.path}:{self.function} returned a {type(given).__name__}: return a dict of the functions {', '.join(CALLABLES)}"
@@ -160,9 +166,11 @@ class PlanFile:
         missing = [name for name in REQUIRED if not callable(given.get(name))]
         if missing:
             raise CaptureError(f"{self.path} defines no function {name}(): see the examples in scenarios/capture" for name in missing)
-        callables = {name: self._with_parameters(given[name], own) for name, own in CALLABLES.items() if callable(given.get(name))}
-        takers = [(function, 0)] if self.function is not None else [(given[name], CALLABLES[name]) for name in callables]
-        unmet = [name for name in self.parameters if not any(name in _parameters(taker, own) for taker, own in takers)]
+        found = [name for name in CALLABLES if callable(given.get(name))]
+        takers = [(function, 0)] if self.function is not None else [(given[name], CALLABLES[name]) for name in found]
+        own = self._of_micro_batch(takers)
+        callables = {name: own._with_parameters(given[name], CALLABLES[name]) for name in found}
+        unmet = [name for name in self.parameters if not any(name in _parameters(*taker) for taker in takers)]
         if unmet:
             raise CaptureError(f"{self.path}: no function takes {name!r}: add the parameter, or leave the option out" for name in unmet)
         options = {} if self.function is None else {name: given[name] for name in OPTIONS if given.get(name) is not None}
@@ -170,6 +178,25 @@ class PlanFile:
             chosen = getattr(self.plan, name) or dtype_name(options.get(name), name)
             options[name] = chosen
         return replace(self.plan, **{"make_optimizer": None, "step": None, **callables, **options})
+
+    def _of_micro_batch(self, takers: Collection[tuple[Callable[..., Any], int]]) -> PlanFile:
+        """Return the plan with the batch of a micro-batch: the step's, divided by the number of those that are accumulated.
+
+        Raises:
+            CaptureError: no function takes a batch, or it cannot be divided.
+        """
+        parts = self.plan.variant.accumulate
+        if parts == 1:
+            return self
+        defaults = [_parameters(*taker)["batch"].default for taker in takers if "batch" in _parameters(*taker)]
+        whole = self.parameters.get("batch", next((value for value in defaults if isinstance(value, int)), None))
+        if not defaults or whole is None:
+            raise CaptureError(
+                f"{self.path}: no function takes a parameter batch with a value, so that there is nothing to divide by {parts}"
+            )
+        if whole % parts:
+            raise CaptureError(f"{self.path}: a batch of {whole} cannot be divided into {parts} equal micro-batches")
+        return replace(self, parameters={**self.parameters, "batch": whole // parts})
 
     def _with_parameters(self, function: Callable[..., Any], own: int = 0) -> Callable[..., Any]:
         taken = {name: value for name, value in self.parameters.items() if name in _parameters(function, own)}
@@ -182,12 +209,12 @@ class PlanFile:
         return called
 
 
-def _parameters(function: Any, own: int = 0) -> Collection[str]:
-    """The names of the parameters of *function* after the first *own*, which it is called with anyway."""
+def _parameters(function: Any, own: int = 0) -> Mapping[str, Any]:
+    """The parameters of *function* by name, after the first *own*, which it is called with anyway."""
     try:
-        return list(inspect.signature(function).parameters)[own:]
+        return dict(list(inspect.signature(function).parameters.items())[own:])
     except (TypeError, ValueError):
-        return ()
+        return {}
 
 
 def run_file(path: str) -> Any:

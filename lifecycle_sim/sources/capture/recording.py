@@ -16,16 +16,21 @@ from lifecycle_sim.errors import CaptureError
 from lifecycle_sim.events import Assumption, Evidence, Trace
 from lifecycle_sim.sources.capture.anchoring import anchored_first
 from lifecycle_sim.sources.capture.assemble import assemble
+from lifecycle_sim.sources.capture.joining import Joined, join
 from lifecycle_sim.sources.capture.launch import need_torch
+from lifecycle_sim.sources.snapshot import read_snapshot
 
 if TYPE_CHECKING:
     from lifecycle_sim.sources.capture.following import Follower
+    from lifecycle_sim.sources.capture.ledger import Ledger
     from lifecycle_sim.sources.capture.table import ParameterTable
 
 FORMAT = "record"
+MOST_ENTRIES = 5_000_000
+"""Events of the allocator's history that are kept; of more, the oldest go."""
 
 
-def record(model: Any, optimizer: Any = None) -> Recording:
+def record(model: Any, optimizer: Any = None, *, snapshot: bool = False) -> Recording:
     """Record what *model* really does, around its steps: ``with ls.record(model, optimizer) as recording``.
 
     Storages are followed by identity, from the operator that allocates them to their death, so that a view, a tied weight or a detached
@@ -38,10 +43,12 @@ def record(model: Any, optimizer: Any = None) -> Recording:
     Args:
         model: the module; its first parameter's device is the one that is recorded.
         optimizer: the optimizer, or several; None for inference, or where it is made inside.
+        snapshot: on CUDA, let torch's allocator record its own history too, and join the two: see :attr:`Recording.allocator`. A history
+            that was being recorded ends.
 
     Raises:
         MissingExtraError: torch is not installed.
-        CaptureError: *model* is no module, or *optimizer* no optimizer.
+        CaptureError: *model* is no module, or *optimizer* no optimizer; or *snapshot* is asked for and the model is not on CUDA.
     """
     need_torch("recording a step")
     import torch
@@ -55,7 +62,10 @@ def record(model: Any, optimizer: Any = None) -> Recording:
     for each in optimizers:
         if not isinstance(each, torch.optim.Optimizer):
             raise CaptureError(f"optimizer is a {type(each).__name__}: give an optimizer of torch, a list of them, or None")
-    return Recording(model, optimizers)
+    device = _device_of(model)
+    if snapshot and device.type != "cuda":
+        raise CaptureError(f"a snapshot is CUDA's, and the model is on {device}: move it to CUDA first, or leave snapshot out")
+    return Recording(model, optimizers, snapshot)
 
 
 def params(model: Any, optimizer: Any = None) -> ParameterTable:
@@ -82,8 +92,10 @@ class Recording(Shown):
         operators: how many operators ran in it.
     """
 
-    def __init__(self, model: Any, optimizers: tuple[Any, ...]) -> None:
+    def __init__(self, model: Any, optimizers: tuple[Any, ...], snapshot: bool = False) -> None:
         self._model = model
+        self._snapshot = snapshot
+        self._joined: Joined | None = None
         self._optimizers = optimizers
         self._follower: Follower | None = None
         self._trace: Trace | None = None
@@ -101,7 +113,9 @@ class Recording(Shown):
             raise CaptureError("a recording is made once: call record() again for another")
         from lifecycle_sim.sources.capture.following import Follower
 
-        self._follower = Follower(self._model, self._optimizers, _device_of(self._model))
+        self._follower = Follower(self._model, self._optimizers, _device_of(self._model), self._snapshot)
+        if self._snapshot:
+            _record_history(True)
         self._follower.begin()
         self._began = time.perf_counter()
         return self
@@ -114,7 +128,11 @@ class Recording(Shown):
         self.seconds = time.perf_counter() - self._began
         follower.end(*error)
         self.operators = follower.operators
-        self._trace = _trace_of(follower, self._model)
+        document = _taken() if self._snapshot else None
+        ordered = _ordered(follower)
+        self._trace = _trace_of(follower, self._model, ordered)
+        if document is not None:
+            self._joined = join(ordered, len(follower.before), read_snapshot(document), str(_device_of(self._model)))
         self._follower = None
 
     def step(self) -> None:
@@ -138,6 +156,18 @@ class Recording(Shown):
             state = "goes on: read its trace after the with block" if self._follower is not None else "never began: use it in a with block"
             raise CaptureError(f"the recording {state}")
         return self._trace
+
+    @property
+    def allocator(self) -> Joined:
+        """The allocator's own record of the same block, joined with the recording by addresses.
+
+        Raises:
+            CaptureError: none was asked for, or the recording did not end yet.
+        """
+        if self._joined is None:
+            why = "did not end yet" if self._snapshot else "has no snapshot: ask for it with record(model, optimizer, snapshot=True)"
+            raise CaptureError(f"the recording {why}")
+        return self._joined
 
     @property
     def parameters(self) -> ParameterTable:
@@ -171,13 +201,35 @@ def _device_of(model: Any) -> Any:
     return torch.device("cpu")
 
 
-def _trace_of(follower: Follower, model: Any) -> Trace:
+def _record_history(on: bool) -> None:
+    """Begin the allocator's history anew, or end it."""
     import torch
 
+    torch.cuda.memory._record_memory_history(enabled=None)
+    if on:
+        torch.cuda.memory._record_memory_history(stacks="python", max_entries=MOST_ENTRIES)
+
+
+def _taken() -> Any:
+    """Return the allocator's snapshot, and end its history."""
+    import torch
+
+    torch.cuda.synchronize()
+    document = torch.cuda.memory._snapshot()
+    _record_history(False)
+    return document
+
+
+def _ordered(follower: Follower) -> Ledger:
     ledger = follower.ledger
     ends = follower.marks or follower.optimizer_steps
     ledger.steps = list(zip([follower.began, *ends], ends, strict=False))
-    ordered = anchored_first(ledger, follower.before, follower.apart)
+    return anchored_first(ledger, follower.before, follower.apart)
+
+
+def _trace_of(follower: Follower, model: Any, ordered: Ledger) -> Trace:
+    import torch
+
     trace = assemble(
         ordered,
         device=str(_device_of(model)),

@@ -34,6 +34,7 @@ HALVES = (torch.float16, torch.bfloat16)
 COPY = aten._to_copy.default
 LOSSES = {aten.mse_loss.default: 2, aten.smooth_l1_loss.default: 2, aten.binary_cross_entropy.default: 3}
 """Losses that reduce into the storage of what they reduce, and keep it; with the place of their reduction (0 for none)."""
+CONVOLUTIONS = (aten.convolution.default, aten.convolution_backward.default)
 WITH_FLOAT_STATISTICS = (aten.native_layer_norm.default,)
 
 
@@ -92,6 +93,8 @@ class Cuda:
         result = func(*args, **kwargs)
         if func in LOSSES and (args[LOSSES[func]] if len(args) > LOSSES[func] else 1):
             return _in_storage_of(result, torch.broadcast_shapes(args[0].shape, args[1].shape))
+        if func in CONVOLUTIONS and not torch.backends.cudnn.enabled:
+            return _contiguous(result)
         if func in WITH_FLOAT_STATISTICS and result[1].dtype in HALVES:
             return (result[0], result[1].float(), result[2].float())
         if func in CHANGED:
@@ -144,6 +147,8 @@ class Cuda:
             operator = aten.linear.default
             if bias is None or not isinstance(weight, FakeTensor) or tensor.dim() == 2 or (tensor.dim() == 3 and tensor.is_contiguous()):
                 return operator.decompose(tensor, weight, bias)
+            if tensor.dim() > 3 and tensor.is_contiguous():
+                return torch.addmm(bias, tensor.view(-1, tensor.shape[-1]), weight.t()).view(*tensor.shape[:-1], weight.shape[0])
             return torch.matmul(tensor, weight.t()).add_(bias)
 
         def one_hot(tensor: Any, num_classes: int = -1) -> Any:
@@ -280,6 +285,13 @@ def _grouped_backward(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     result = func(gradient, query, *(part.repeat_interleave(groups, 1) for part in shared), *args[4:], **kwargs)
     own = (part.new_empty(part.transpose(1, 2).shape).transpose(1, 2) for part in shared)
     return (result[0], *own, *result[3:])
+
+
+def _contiguous(result: Any) -> Any:
+    """Return *result*, a tensor or several, with contiguous ones for those that are not."""
+    if isinstance(result, tuple):
+        return tuple(_contiguous(part) for part in result)
+    return result if result is None or result.is_contiguous() else result.new_empty(result.shape)
 
 
 def _statistics_kept(result: Any, args: tuple[Any, ...]) -> Any:

@@ -128,7 +128,7 @@ CONTIGUOUS_AFTER: dict[Any, tuple[int, ...]] = {
 """Operands that a kernel copies if they are not contiguous, once its outputs are there."""
 if hasattr(aten, "_fused_rms_norm_backward"):
     CONTIGUOUS_AFTER[aten._fused_rms_norm_backward.default] = (0,)
-CONTIGUOUS_AROUND: dict[Any, tuple[int, ...]] = {aten.native_layer_norm.default: (0,)}
+CONTIGUOUS_AROUND: dict[Any, tuple[int, ...]] = {aten.native_layer_norm.default: (0,), aten.native_layer_norm_backward.default: (1,)}
 """Operands that a kernel copies if they are not contiguous, before its outputs are there."""
 SUMS = (aten.sum.default, aten.sum.dim_IntList)
 
@@ -163,10 +163,9 @@ class KernelTerms:
             return self._matrix_product(args, backward)
         if func in REDUCTIONS:
             return self._reduction(func, args)
-        if func in CONTIGUOUS_AFTER:
-            return self._contiguous_after([args[place] for place in CONTIGUOUS_AFTER[func]])
-        if func in CONTIGUOUS_AROUND:
-            return self._contiguous_around([args[place] for place in CONTIGUOUS_AROUND[func]])
+        if func in CONTIGUOUS_AFTER or func in CONTIGUOUS_AROUND:
+            places = CONTIGUOUS_AROUND.get(func, ()), CONTIGUOUS_AFTER.get(func, ())
+            return self._contiguous(*([args[place] for place in each] for each in places))
         kernel = _KERNELS.get(func)
         return None if kernel is None else kernel(self, args, backward)
 
@@ -258,14 +257,11 @@ class KernelTerms:
         self.scratch("reduce_scratch", scratch.partials, scratch.counters)
         self.give_back(cast)
 
-    def _contiguous_after(self, tensors: list[Any]) -> Course:
+    def _contiguous(self, before: list[Any], after: list[Any]) -> Course:
+        outer = self.copies(*before)
         yield LAST
-        self.give_back(self.copies(*tensors))
-
-    def _contiguous_around(self, tensors: list[Any]) -> Course:
-        copies = self.copies(*tensors)
-        yield LAST
-        self.give_back(copies)
+        self.give_back(self.copies(*after))
+        self.give_back(outer)
 
     def _foreach_norm(self, args: tuple[Any, ...], _backward: bool) -> Course:
         tensors = args[0]
