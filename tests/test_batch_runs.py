@@ -188,9 +188,9 @@ def captured(program: Any) -> ls.Capture:
 
 
 def test_scores_quadruple_and_fused_attention_has_none(decoder):
-    eager = growth(*(captured(decoder.eager(2, seq)) for seq in (64, 128)))
-    scores = 2 * 2 * 128 * 128 * 2  # batch, heads, queries, keys, bytes of bfloat16
-    assert eager.quadratic.pop("aten.triu.default") == 128 * 128
+    eager = growth(*(captured(decoder.eager(2, seq)) for seq in (128, 256)))
+    scores = 2 * 2 * 256 * 256 * 2  # batch, heads, queries, keys, bytes of bfloat16
+    assert eager.quadratic.pop("aten.triu.default") == 256 * 256
     assert eager.quadratic["aten._softmax.default"] == scores
     assert set(eager.quadratic.values()) == {scores}  # the peak lies where the softmax goes back
     assert sum(sum(owner.terms.values()) for owner in eager.owners) == sum(owner.after for owner in eager.owners) == eager.after
@@ -199,7 +199,7 @@ def test_scores_quadruple_and_fused_attention_has_none(decoder):
     assert attention.terms["quadratic"] >= scores
     assert attention.factor is not None
     assert attention.factor > 3
-    fused = growth(*(captured(decoder.fused(2, seq)) for seq in (64, 128)))
+    fused = growth(*(captured(decoder.fused(2, seq)) for seq in (128, 256)))
     assert fused.quadratic == {}
     assert fused.after < eager.after
 

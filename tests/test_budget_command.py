@@ -13,8 +13,10 @@ from click.testing import CliRunner
 
 import lifecycle_sim as ls
 from lifecycle_sim.cli import main
+from lifecycle_sim.cli.budget import _largest
 from lifecycle_sim.sources.safetensors import read_weight_header
 from lifecycle_sim.study.batch.measured import StepPeaks
+from lifecycle_sim.study.batch.runs import CapturePlan
 from lifecycle_sim.study.batch.verified import find_largest
 from lifecycle_sim.study.budget import Sharding
 from lifecycle_sim.study.budget.chain import largest_batch
@@ -92,7 +94,9 @@ def test_a_capacity_decides_the_exit_code():
     ("arguments", "says"),
     [
         ([], "nothing to tell of"),
-        (["--parameters", "-5"], "parameters is -5"),
+        (["--parameters", "-5"], "'-5' is negative: give 0 or more"),
+        (["--parameters", "10", "--tokens", "-5"], "'-5' is negative: give 0 or more"),
+        (["--parameters", "10", "--trainable", "-1"], "'-1' is negative: give 0 or more"),
         (["--parameters", "7B"], "is not a count"),
         (["--parameters", "1.5"], "is not a whole number"),
         (["--parameters", "10", "--weights", "bf61"], "did you mean 'bf16'"),
@@ -301,6 +305,10 @@ def test_adapters_and_quantised_weights(tmp_path):
         ('[model]\nparameters = 3\n[run]\ntokens = 3\n[speed]\nsteps = ["3 s"]', "leave 1 step out"),
         ('[model]\nparameters = 3\n[run]\ntokens = 3\n[speed]\nsteps = ["3 s", "2 s"]\nwarmup = 1', "need tokens_per_step"),
         ("[model]\nparameters = 3\n[run]\ntokens = 3\n[speed]\nwarmup = 1", "they go with steps"),
+        (
+            '[model]\nparameters = 3\n[run]\ntokens = 3\n[speed]\nsteps = ["3 s", "2 s"]\nwarmup = 1\ndata = ["1 s", "3 s"]',
+            "data of step 2 takes 3 s of a step of 2 s",
+        ),
         ('[model]\nparameters = 3\n[run]\ntokens = 3\n[speed]\ndevice = "a100"\npeak = 3', "leave one of the two out"),
         (
             '[model]\nparameters = 1e9\n[run]\ntokens = 3\n[speed]\ndevice = "a100"\ntokens_per_second = 1e6',
@@ -435,6 +443,15 @@ def test_counted_states_are_the_closed_forms():
     assert "has no closed form here" in masters["notes"][0]
 
 
+def test_a_file_without_an_optimizer_trains_all_the_same(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed: counting a model's parameters needs it")
+    (tmp_path / "m.py").write_text("import torch\n\ndef build_model():\n    return torch.nn.Linear(3, 3)\n")
+    text = " ".join(ask(tmp_path / "m.py").stdout.split())
+    assert "mode training N 12, 12 of them trained" in text
+    assert "optimizer none: no states are counted frozen nothing" in text
+    assert "together 96" in text
+
+
 def test_counted_states_are_divided_like_counts():
     pytest.importorskip("torch", reason="torch is not installed: counting a model's parameters needs it")
     from lifecycle_sim.sources.capture import params_file
@@ -522,12 +539,49 @@ def test_the_largest_batch_is_that_of_runs_on_both_sides(budget, margin, batch, 
     assert dict(told.probes)[max(1, batch)] == 80 + 80 * max(1, batch)
 
 
-def test_the_command_reports_on_a_file():
+def even(places: Any) -> list[StepPeaks]:
+    """Runs in place of captures: 80 B and 80 B for each sample."""
+    return [StepPeaks(batch, seq, {"reserved": 80 + 80 * batch}, {"backward": 80 * batch}, states_together=8) for seq, batch in places]
+
+
+def test_the_command_searches_with_what_it_was_given(monkeypatch):
+    plans: list[CapturePlan] = []
+    places: list[Any] = []
+
+    def runs(plan: CapturePlan) -> Any:
+        plans.append(plan)
+        return lambda asked: places.extend(asked) or even(asked)
+
+    monkeypatch.setattr("lifecycle_sim.study.batch.runs.capture_runs", runs)
+    options = {"seq": 7, "margin": 40, "capacity": 1080, "card": "a100", "dtype": "bf16", "autocast": None}
+    found = _largest("file.py", "tiny", {"width": 3}, options, 10**9)
+    assert found is not None
+    assert (found.batch, dict(found.probes)[12]) == (12, 1040)
+    assert {seq for seq, _ in places} == {7}
+    assert len(places) == len(found.probes) == 3 + 2 + 4  # and two neighbours of 12 and 13 on each side
+    assert plans == [CapturePlan("file.py", "tiny", {"width": 3}, "a100", "bf16", None)]
+    by_card = _largest("file.py", None, {}, {}, 800)
+    assert by_card is not None
+    assert by_card.batch == 9  # the card's own bytes
+    assert _largest("file.py", None, {}, {}, None) is None
+
+
+def test_where_another_batch_cannot_be_captured_the_report_says_so(monkeypatch):
+    def fails(_places: Any) -> Any:
+        raise ls.InputError("make_batch takes no batch")
+
+    monkeypatch.setattr("lifecycle_sim.study.batch.runs.capture_runs", lambda _plan: fails)
+    found = _largest("file.py", None, {}, {}, 800)
+    assert found is not None
+    assert (found.batch, found.text) == (None, "make_batch takes no batch")
+
+
+def test_the_command_reports_on_a_file(monkeypatch):
     pytest.importorskip("torch", reason="torch is not installed: captures need it")
-    parts = [f"--only={part}" for part in ("plan", "weights", "step", "not-counted")]  # and no search, which takes many captures
-    arguments = ["--report", "--batch", 32, "--weight-file", HEADER, "--capacity", "1 KiB", *parts]
+    monkeypatch.setattr("lifecycle_sim.study.batch.runs.capture_runs", lambda _plan: even)  # the search would take many captures
+    arguments = ["--report", "--batch", 32, "--weight-file", HEADER, "--capacity", "1 KiB"]
     result = ask("scenarios/capture/shared_linear.py", *arguments, exit_code=1)
-    for word in ("The file of weights", "A step, simulated", "does not fit", "aten.", "Not counted", "B = 32"):
+    for word in ("The file of weights", "A step, simulated", "does not fit", "aten.", "Not counted", "B = 32", "the next needs 16 B more"):
         assert word in result.stdout
 
 

@@ -486,6 +486,11 @@ def test_the_figures_of_the_eleuther_cookbook(shared):
         for key, column in columns.items():
             assert told[key] / GIB == pytest.approx(float(row[f"{column}_GiB"]), abs=0.0051), (name, key)
         assert sum(told.values()) / GIB == pytest.approx(float(row["per_gpu_total_GiB"]), abs=0.0051)
+        replica = estimators.cookbook_replica(parameters, told["activations"], options.get("tensor", 1))
+        assert replica / GIB == pytest.approx(float(row["replica_total_GiB"]), abs=0.0051), name
+    assert f"{estimators.cookbook_parameters(96, 12_288) / 1e9:.2f} B" == table["-l 96 -hs 12288"]["params"] == "175.24 B"
+    assert f"{estimators.cookbook_parameters(12, 768, experts=512) / 1e9:.1f} B" == "29.1 B"
+    assert "29.1 B" in {row["params"] for row in rows_of(shared, "eleuther_cookbook_outputs")}
     for name, options in (
         ("-l 96 -hs 12288 (", {}),
         ("-l 96 -hs 12288 -ca", {"checkpointing": False}),

@@ -41,9 +41,12 @@ def _count(_ctx: click.Context, param: click.Parameter, given: str | None) -> in
     if given is None:
         return None
     try:
-        return parse_count(given)
+        number = parse_count(given)
     except UnitError as error:
         raise click.BadParameter(str(error), param=param) from None
+    if number < 0:
+        raise click.BadParameter(f"{given!r} is negative: give 0 or more", param=param)
+    return number
 
 
 def _rate(_ctx: click.Context, param: click.Parameter, given: str | None) -> Fraction | None:

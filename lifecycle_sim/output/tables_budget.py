@@ -59,7 +59,8 @@ def _opening(opening: Record) -> Iterator[tuple[str, str]]:
     sizes = [f"{name} = {opening[key]:,}" for name, key in (("B", "batch"), ("T", "sequence")) if opening[key] is not None]
     yield "B, T", ", ".join(sizes) or ("as the file has them" if opening["from_file"] else "not told")
     yield "types", ", ".join(f"{each['what']} {each['type']}" for each in opening["types"]) or "none"
-    yield "optimizer", opening["optimizer"]
+    without = opening["optimizer"] == "none" and opening["mode"] == "training"
+    yield "optimizer", opening["optimizer"] + (": no states are counted" if without else "")
     if frozen["count"]:
         left = frozen["count"] - len(frozen["shown"])
         yield "frozen", ", ".join(shown(name) for name in frozen["shown"]) + (f" and {left:,} more" if left else "")

@@ -1,6 +1,7 @@
 """A small MLP with AdamW: what each of weights, gradients and moments takes, and when.
 
-Look for the first step, which peaks lower than the second: AdamW makes its two moments in its first step, and they stay.
+Look for where the peak is. With 256 rows it is in the optimizer, and the first step peaks as high as the second: AdamW has made its two
+moments by then. With 2,048 rows it is in the backward pass from the second step on, and the first, which has no moments there, peaks lower.
 
     lifecycle-sim capture scenarios/capture/mlp.py --device h100 --batch 256 -o mlp.jsonl
     lifecycle-sim peak mlp.jsonl --by category

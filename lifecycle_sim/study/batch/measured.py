@@ -12,6 +12,7 @@ from lifecycle_sim.replay import DeviceReplay, replay_device
 from lifecycle_sim.replay.allocator.recording import open_loop
 from lifecycle_sim.replay.attribution import attribute, levels_by
 from lifecycle_sim.replay.steady import steady_state
+from lifecycle_sim.study.batch.between import Requests
 from lifecycle_sim.study.batch.probes import Probe
 from lifecycle_sim.study.prediction import Prediction
 from lifecycle_sim.units import format_exact
@@ -52,6 +53,7 @@ class StepPeaks(Shown):
         fits: whether the allocator meets every request on a device of the budget's bytes, and ``retries``: how often it had to give
             memory back for that; None if that was not asked.
         evidence: whether it was measured or simulated.
+        requests: what was asked for, for the search to propose from; it takes no part in comparisons.
     """
 
     batch: int
@@ -66,6 +68,7 @@ class StepPeaks(Shown):
     retries: int = 0
     evidence: Evidence = Evidence.SIMULATED
     moments: Mapping[str, Moment] = field(default_factory=dict)
+    requests: Requests | None = field(default=None, repr=False, compare=False)
 
     @property
     def phase(self) -> str | None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from lifecycle_sim.errors import InputError
+from lifecycle_sim.events import StackTable
 from lifecycle_sim.program.engine import run
 from lifecycle_sim.program.scenario import load_scenario
 from lifecycle_sim.replay import replay_device
@@ -15,6 +16,7 @@ from lifecycle_sim.sources.capture.launch import capture_file
 from lifecycle_sim.sources.capture.plan import NEWEST
 from lifecycle_sim.sources.capture.profiles import DeviceProfile
 from lifecycle_sim.sources.capture.variant import Variant
+from lifecycle_sim.study.batch.between import Requests
 from lifecycle_sim.study.batch.measured import StepPeaks, step_peaks
 from lifecycle_sim.study.executor import Executor, run_jobs
 from lifecycle_sim.study.prediction import predict
@@ -90,6 +92,7 @@ def captured_peaks(job: tuple[CapturePlan, Place]) -> StepPeaks:
     prediction = predict(captured.trace, capacity=2**62, settings=plan.settings)
     trainable = sum(row.size for row in captured.parameters if row.trainable)
     peaks = step_peaks(replay_device(captured.trace), batch, seq, prediction=prediction, trainable=trainable)
+    peaks = replace(peaks, requests=Requests(replace(captured.trace, stacks=StackTable()), plan.settings))
     if plan.capacity is None or peaks.levels["reserved"] <= plan.capacity:
         return peaks
     again = predict(captured.trace, capacity=plan.capacity, settings=plan.settings)

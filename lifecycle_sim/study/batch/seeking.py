@@ -61,13 +61,18 @@ Search = Generator[tuple[int, ...], Mapping[int, Seen], Sought]
 """Yields counts to be measured, and is sent their peaks."""
 
 
-def seek(room: int, limit: int, window: int = 0) -> Search:
+Expect = Callable[[], Callable[[int], int] | None]
+"""Returns what tells the peak at a count from all that was measured so far, or None where nothing does."""
+
+
+def seek(room: int, limit: int, window: int = 0, expect: Expect = lambda: None) -> Search:
     """Seek the largest count up to *limit* whose peak is at most *room* bytes.
 
     Args:
         room: bytes there are.
         limit: the largest count allowed, 1 or more.
         window: how many neighbours on each side of the answer to measure too.
+        expect: what proposes in place of lines, where it can.
     """
     seen: dict[int, Seen] = {}
     rounds, width = 0, limit + 1
@@ -79,7 +84,8 @@ def seek(room: int, limit: int, window: int = 0) -> Search:
         low, above = _bracket(seen, room, limit)
         if above - low == 1 or above == 1:
             break
-        guess = _guess(seen, room, low, above)
+        model = expect()
+        guess = _guess(seen, room, low, above) if model is None else _within(model, room, low, above)
         proposed = proposed or guess
         asked = {guess, guess + 1} if above - low > 2 else {low + 1}
         if above <= limit and 2 * (above - low) > width:  # the line helps little: halve the range as well
@@ -136,7 +142,12 @@ def _guess(seen: Mapping[int, Seen], room: int, low: int, above: int) -> int:
         parts = max(ends[1][name] + slopes[name] * (count - other) for name in slopes)
         return parts + rest[1] + drift * (count - other)
 
-    return min(max(largest(lambda count: count <= low or predicted(count) <= room, above - 1).value, low + 1), above - 1)
+    return _within(predicted, room, low, above)
+
+
+def _within(peak: Callable[[int], int | Fraction], room: int, low: int, above: int) -> int:
+    """The largest count whose *peak* is at most *room*, if it is between *low* and *above*, or else the nearest to it that is."""
+    return min(max(largest(lambda count: count <= low or peak(count) <= room, above - 1).value, low + 1), above - 1)
 
 
 def seek_all(searches: Mapping[Key, Search], measure: Callable[[Sequence[tuple[Key, int]]], Sequence[Seen]]) -> dict[Key, Sought]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Literal
 
 from lifecycle_sim.display import Shown
 from lifecycle_sim.errors import InputError
+from lifecycle_sim.study.batch.between import levels_between
 from lifecycle_sim.study.batch.decision import Binding
 from lifecycle_sim.study.batch.fitted import Fitted, fit
 from lifecycle_sim.study.batch.measured import StepPeaks
@@ -173,12 +175,23 @@ def find_largest(
         runs.update(zip(places, measure(places), strict=True))
         return [Seen(runs[each].peak(basis), runs[each].phases) for each in places]
 
+    def expect(other: int | None) -> Callable[[int], int] | None:
+        asked = {count: each.requests for (count, each) in _at(axis, other, runs).items() if each.requests is not None}
+        return levels_between(asked, basis)
+
     room = budget - headroom
-    found = seek_all({other: seek(room, limit, neighbours) for other in others}, peaks)
+    found = seek_all({other: seek(room, limit, neighbours, partial(expect, other)) for other in others}, peaks)
     return tuple(
         _verified(axis, other, sought, {count: runs[place(other, count)] for count in sought.peaks}, budget, headroom, basis)
         for other, sought in found.items()
     )
+
+
+def _at(axis: Axis, other: int | None, runs: Mapping[Place, StepPeaks]) -> dict[int, StepPeaks]:
+    """The runs at *other*, by count."""
+    if axis == "batch":
+        return {batch: each for (seq, batch), each in runs.items() if seq == other}
+    return {seq or 0: each for (seq, batch), each in runs.items() if batch == (other or 0)}
 
 
 def _verified(

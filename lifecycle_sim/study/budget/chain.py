@@ -208,7 +208,7 @@ def file_report(
     types = types_of(states) | ({"autocast": given.autocast} if given.autocast else {})
     names = tuple(row.names[0] for row in table.rows if not row.buffer and not row.trainable)
     opening = Opening(
-        "training" if table.optimizer else "inference",
+        "training" if table.optimizer or states.of("gradient") else "inference",
         table.elements,
         states.trainable,
         "all",

@@ -68,12 +68,17 @@ def accelerate_estimate(total: int, largest: int, dtype: str = "float32") -> dic
     return {"largest": count("bytes of the largest layer", largest) // divisor, "total": model, "training": training}
 
 
-def cookbook_parameters(layers: int, width: int, vocabulary: int = 51_200, sequence: int = 2048, *, ffn: Fraction = Fraction(4)) -> int:
-    """The parameters in EleutherAI cookbook's ``calc_transformer_mem``: the table of tokens twice, a table of positions always."""
-    for name, size in (("layers", layers), ("width", width), ("vocabulary", vocabulary), ("sequence", sequence)):
+def cookbook_parameters(
+    layers: int, width: int, vocabulary: int = 51_200, sequence: int = 2048, *, ffn: Fraction = Fraction(4), experts: int = 1
+) -> int:
+    """The parameters in EleutherAI cookbook's ``calc_transformer_mem`` and ``calc_transformer_params``: the table of tokens twice, a table
+    of positions always, experts in every layer and no routers.
+    """
+    for name, size in (("layers", layers), ("width", width), ("vocabulary", vocabulary), ("sequence", sequence), ("experts", experts)):
         count(name, size, 1)
     norms = 8 * width * layers + 2 * width
-    return 2 * vocabulary * width + width * sequence + norms + layers * width * width * 4 + int(2 * layers * width * width * ffn)
+    feed_forward = int(2 * layers * width * width * ffn) * experts
+    return 2 * vocabulary * width + width * sequence + norms + layers * width * width * 4 + feed_forward
 
 
 def cookbook_memory(
@@ -103,6 +108,13 @@ def cookbook_memory(
         "optimizer": 12 * parameters // devices,
         "buckets": 1_000_000_000 if devices > 1 else 0,
     }
+
+
+def cookbook_replica(parameters: int, activations: int, tensor: int = 1) -> int:
+    """What EleutherAI cookbook prints as the memory of one replica: activations of all its tensor-parallel ranks, and 18 bytes a parameter
+    (2 of weights, 4 of gradients, 12 of states), whole whatever ZeRO divides.
+    """
+    return activations * tensor + 18 * parameters
 
 
 def cookbook_flops(

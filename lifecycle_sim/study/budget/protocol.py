@@ -179,7 +179,9 @@ def _requirements(found: Mapping[str, Any], pairs: tuple[Pair, ...]) -> list[Req
             bool(pairs) and not outside and tolerance <= WIDEST,
             ", ".join(f"{pair.name} is {100 * pair.deviation:+.1f} % off" for pair in outside)
             or (
-                f"all within {100 * tolerance:.3g} %"
+                "no runs"
+                if not pairs
+                else f"all within {100 * tolerance:.3g} %"
                 if tolerance <= WIDEST
                 else f"a tolerance of {100 * tolerance:.0f} % makes unequal budgets equal"
             ),
@@ -206,6 +208,21 @@ def _requirements(found: Mapping[str, Any], pairs: tuple[Pair, ...]) -> list[Req
     return made
 
 
+def _run(values: Mapping[str, str]) -> Run:
+    """The run in a row of the CSV."""
+    empty = [key for key, value in values.items() if not value]
+    if empty:
+        raise InputError(f"{', '.join(empty).replace('n', 'N').replace('d', 'D')} is empty: a run has N, D and loss")
+    try:
+        loss = float(values["loss"])
+    except ValueError:
+        raise InputError(f"loss is {values['loss']!r}, which is no number") from None
+    run = Run(parse_count(values["n"]), parse_count(values["d"]), loss)
+    if run.parameters < 1 or run.tokens < 1 or not 0 < loss < float("inf"):
+        raise InputError("N, D and loss are above 0 and finite")
+    return run
+
+
 def read_runs(path: str) -> tuple[Run, ...]:
     """Return the runs in the CSV file *path*: columns N, D and loss, in any order, others left alone.
 
@@ -225,6 +242,9 @@ def read_runs(path: str) -> tuple[Run, ...]:
         columns = {column.strip().lower(): column for column in reader.fieldnames or []}
     except csv.Error as error:
         raise InputError(f"{name} is no CSV file: {error}") from None
+    twice = [column for column in columns if sum(column == each.strip().lower() for each in reader.fieldnames or []) > 1]
+    if twice:
+        raise InputError(f"{name}: column {twice[0]} is there twice: which is meant cannot be told, leave one out")
     names = {key: columns.get(key) for key in ("n", "d", "loss")}
     missing = [key.upper() if len(key) == 1 else key for key, column in names.items() if column is None]
     if missing:
@@ -236,17 +256,11 @@ def read_runs(path: str) -> tuple[Run, ...]:
         raise InputError(f"{name} is no CSV file: {error}") from None
     for number, row in enumerate(rows, start=1):
         if number > MOST_RUNS:
-            raise InputError(f"{name}: more than {MOST_RUNS:,} runs")
+            raise InputError(f"{name}: more than {MOST_RUNS:,} runs: leave some out")
         try:
-            values = {key: (row[str(column)] or "").strip() for key, column in names.items()}
-            loss = float(values["loss"])
-            run = Run(parse_count(values["n"]), parse_count(values["d"]), loss)
-            if run.parameters < 1 or run.tokens < 1 or not 0 < loss < float("inf"):
-                raise ValueError("N, D and loss are above 0")
+            runs.append(_run({key: (row[str(column)] or "").strip() for key, column in names.items()}))
         except ValueError as error:
             problems.append(f"{name}: run {number}: {error}")
-        else:
-            runs.append(run)
     if problems:
         raise InputError(problems)
     return tuple(runs)

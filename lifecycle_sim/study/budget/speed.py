@@ -110,7 +110,7 @@ def step_time(steps: Sequence[int], warmup: int, **parts: Sequence[int] | None) 
         **parts: ``compute``, ``data``, ``communication``, ``saving``: nanoseconds of that part in each of the same steps.
 
     Raises:
-        InputError: there is no warm-up, no step after it, or a part of another length.
+        InputError: there is no warm-up, no step after it, or a part of another length or longer than its step.
     """
     if count("warm-up", warmup) < 1:
         raise InputError("warm-up is 0: the first step builds caches and has no optimizer state yet, so leave 1 step out at least")
@@ -126,7 +126,12 @@ def step_time(steps: Sequence[int], warmup: int, **parts: Sequence[int] | None) 
             continue
         if len(series) != len(steps):
             raise InputError(f"{name}: {len(series):,} times for {len(steps):,} steps")
-        given[name] = int(median(count(name, each) for each in series[warmup:]))
+        for number, (part, step) in enumerate(zip(series, steps, strict=True), 1):
+            if count(f"{name} of step {number}", part) > step:
+                raise InputError(
+                    f"{name} of step {number} takes {format_duration(part)} of a step of {format_duration(step)}: it is part of it"
+                )
+        given[name] = int(median(series[warmup:]))
     if parts:
         raise InputError(f"unknown part of a step: {', '.join(parts)}: known are {', '.join(PARTS)}")
     return StepTime(int(median(kept)), min(kept), max(kept), len(kept), warmup, given)
