@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import lifecycle_sim.output.figures as figures
+    import lifecycle_sim.study.budget as budget
     from lifecycle_sim.errors import (
         CaptureError,
         InputError,
@@ -41,8 +42,37 @@ if TYPE_CHECKING:
     from lifecycle_sim.replay.allocator.recording import OpenLoop, open_loop
     from lifecycle_sim.replay.attribution import Attribution, attribute
     from lifecycle_sim.replay.steady import SteadyState, steady_state
-    from lifecycle_sim.sources.capture import Capture, DeviceProfile, ParameterTable, Recording, capture, capture_file, params, record
+    from lifecycle_sim.sources.capture import (
+        Capture,
+        DeviceProfile,
+        ParameterTable,
+        Recording,
+        Variant,
+        capture,
+        capture_file,
+        params,
+        record,
+    )
     from lifecycle_sim.sources.detect import read_trace
+    from lifecycle_sim.study.applied import VerifiedPlan, apply, verify
+    from lifecycle_sim.study.batch import (
+        CapturePlan,
+        Decision,
+        FeasibleRange,
+        Fitted,
+        Largest,
+        Probe,
+        Verified,
+        capture_runs,
+        decide,
+        feasible_range,
+        find_largest,
+        fit,
+        largest,
+        max_batch,
+    )
+    from lifecycle_sim.study.batch_plans import BatchPlans, largest_batch
+    from lifecycle_sim.study.budget import StateBudget, state_budget
     from lifecycle_sim.study.grid import Sweep, sweep_file
     from lifecycle_sim.study.pipeline.line_answers import what_if_line
     from lifecycle_sim.study.pipeline.line_engine import run_line
@@ -66,14 +96,20 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Attribution",
+    "BatchPlans",
     "Capture",
     "CaptureError",
+    "CapturePlan",
+    "Decision",
     "DeviceProfile",
     "DeviceReplay",
     "DeviceTrace",
     "Events",
+    "FeasibleRange",
     "Finding",
+    "Fitted",
     "InputError",
+    "Largest",
     "LifecycleError",
     "Lifetimes",
     "MissingExtraError",
@@ -82,6 +118,7 @@ __all__ = [
     "ParameterTable",
     "Peak",
     "Prediction",
+    "Probe",
     "Program",
     "Recompute",
     "Recording",
@@ -90,6 +127,7 @@ __all__ = [
     "ScenarioError",
     "ScheduleRun",
     "SnapshotError",
+    "StateBudget",
     "SteadyState",
     "Sweep",
     "Timeline",
@@ -98,22 +136,35 @@ __all__ = [
     "TraceInvariantError",
     "UnitError",
     "UnsafePickleError",
+    "Variant",
     "Verdict",
+    "Verified",
+    "VerifiedPlan",
     "WhatIf",
     "Why",
+    "apply",
     "attribute",
+    "budget",
     "capture",
     "capture_file",
+    "capture_runs",
     "captured_layers",
     "check",
     "compare_schedules",
+    "decide",
+    "feasible_range",
     "figures",
+    "find_largest",
+    "fit",
     "frontier",
+    "largest",
+    "largest_batch",
     "largest_microbatch",
     "line_trace",
     "load_layers",
     "load_line",
     "load_scenario",
+    "max_batch",
     "measure_line",
     "open_loop",
     "params",
@@ -129,11 +180,13 @@ __all__ = [
     "run_schedule",
     "schedule",
     "schedule_trace",
+    "state_budget",
     "steady_state",
     "summarise",
     "sweep_allocator",
     "sweep_file",
     "verdict",
+    "verify",
     "what_if",
     "what_if_allocator",
     "what_if_line",
@@ -156,10 +209,15 @@ _HOMES = {
     "replay.allocator.recording": "OpenLoop open_loop",
     "replay.attribution": "Attribution attribute",
     "replay.steady": "SteadyState steady_state",
-    "sources.capture": "Capture DeviceProfile ParameterTable Recording capture capture_file params record",
+    "sources.capture": "Capture DeviceProfile ParameterTable Recording Variant capture capture_file params record",
     "sources.detect": "read_trace",
+    "study.applied": "VerifiedPlan apply verify",
+    "study.batch_plans": "BatchPlans largest_batch",
+    "study.batch": "CapturePlan Decision FeasibleRange Fitted Largest Probe Verified capture_runs decide feasible_range find_largest fit "
+    "largest max_batch",
     "study.grid": "Sweep sweep_file",
     "study.plan": "RegionFrontier RegionPlan frontier plan",
+    "study.budget": "StateBudget state_budget",
     "study.pipeline.line_answers": "what_if_line",
     "study.pipeline.line_engine": "run_line",
     "study.pipeline.line_figures": "measure_line",
@@ -177,12 +235,13 @@ _HOMES = {
     "study.what_if": "WhatIf what_if_allocator",
     "study.why": "Why why_out_of_memory",
 }
+_MODULES = {"budget": "study.budget", "figures": "output.figures"}
 _HOME_OF = {name: (f"lifecycle_sim.{home}", name) for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "figures":
-        return importlib.import_module("lifecycle_sim.output.figures")
+    if name in _MODULES:
+        return importlib.import_module(f"lifecycle_sim.{_MODULES[name]}")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home, own_name = _HOME_OF[name]

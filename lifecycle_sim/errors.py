@@ -20,6 +20,10 @@ class InputError(LifecycleError, ValueError):
         self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
         super().__init__("\n".join(self.problems))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Make pickles, and so the way back from another process, keep the problems apart."""
+        return type(self), (self.problems,)
+
 
 class TraceFormatError(InputError):
     """A file that is not in the format it claims, or in none that is known."""
@@ -65,4 +69,9 @@ class MissingExtraError(LifecycleError, ImportError):
 
     def __init__(self, package: str, extra: str, feature: str) -> None:
         self.package, self.extra = package, extra
+        self.feature = feature
         super().__init__(f"{feature} needs the package {package!r}, which is not installed: pip install 'lifecycle-sim[{extra}]'")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Make a pickle of what it is made of: it comes back from another process as it was."""
+        return type(self), (self.package, self.extra, self.feature)

@@ -1,4 +1,4 @@
-"""The one place that reads and writes sizes and durations with units.
+"""The one place that reads and writes sizes and durations with units, and counts without.
 
 A size needs a unit: ``KB``, ``MB``, … are powers of 1000, ``KiB``, ``MiB``, … powers of 1024, ``B`` is a byte. A bare suffix (``4G``)
 is ambiguous and therefore an error. Parsing is exact: a value that is not a whole number of bytes or nanoseconds is refused.
@@ -62,6 +62,30 @@ def _parse(text: str, units: dict[str, int], what: str, least: str, mend: str, r
     return floor(value)
 
 
+_COUNT = re.compile(r"\s*([+-]?[0-9](?:[0-9_,]*[0-9])?(?:\.[0-9]+)?)(?:[eE]\+?([0-9]{1,3}))?\s*")
+
+
+MOST_COUNTED = 10**36
+"""No count of anything is larger."""
+
+
+def parse_count(text: str) -> int:
+    """Return the whole number that *text*, such as ``"7_000_000"``, ``"1e9"`` or ``"1.5e9"``, stands for, exactly.
+
+    Raises:
+        UnitError: no number, a suffix (``7B`` may be a count or bytes), no whole number, or one beyond 10^36.
+    """
+    match = _COUNT.fullmatch(text) if len(text) <= 60 else None
+    if match is None:
+        raise UnitError(f"{text!r} is not a count: write for example '7_000_000_000' or '7e9'")
+    value = Fraction(match[1].replace("_", "").replace(",", "")) * 10 ** int(match[2] or 0)
+    if value.denominator != 1:
+        raise UnitError(f"{text!r} is not a whole number: {floor(value):,} is it rounded down")
+    if abs(value) > MOST_COUNTED:
+        raise UnitError(f"{text!r} is beyond 10^36, which no count is")
+    return int(value)
+
+
 def format_bytes(count: int) -> str:
     """Return *count* bytes in binary units with three decimals at most, the exact count when below 1 KiB: ``"3.026 GiB"``."""
     size = abs(count)
@@ -85,3 +109,22 @@ def format_duration(nanoseconds: int) -> str:
             digits = f"{nanoseconds / scale:.3f}".rstrip("0").rstrip(".")
             return f"{digits} {unit}"
     return f"{nanoseconds} ns"
+
+
+def format_gb(count: int) -> str:
+    """Return *count* bytes in decimal units with three decimals at most: ``"3.249 GB"``, for comparison with what is sold and published."""
+    size = abs(count)
+    for power, unit in ((5, "PB"), (4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
+        if size >= 1000**power:
+            digits = f"{count / 1000**power:.3f}".rstrip("0").rstrip(".")
+            return f"{digits} {unit}"
+    return f"{count} B"
+
+
+def format_long(nanoseconds: int) -> str:
+    """Return *nanoseconds* in minutes, hours or days where :func:`format_duration` would have thousands of seconds: ``"4.17 days"``."""
+    size = abs(nanoseconds)
+    for scale, unit in ((86_400 * 10**9, "days"), (3600 * 10**9, "h"), (60 * 10**9, "min")):
+        if size >= 2 * scale:
+            return f"{nanoseconds / scale:,.2f} {unit}"
+    return format_duration(nanoseconds)

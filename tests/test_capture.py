@@ -264,3 +264,47 @@ def test_what_torch_no_longer_has_is_told_with_its_release(monkeypatch: pytest.M
         ls.CaptureError, match=rf"^the capture itself failed; torch {re.escape(torch.__version__)} is .*\(in _misses_a_name\)$"
     ):
         ls.capture(Mlp, rows, adamw, warmup=0)
+
+
+def test_a_step_of_ones_own_is_told_which_micro_batch_is_the_last() -> None:
+    def step(model: Any, optimizer: Any, batch: Any, update: bool) -> None:
+        model(batch).sum().backward()
+        if update:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def plain(model: Any, optimizer: Any, batch: Any) -> None:
+        model(batch).sum().backward()
+
+    def made() -> Any:
+        return torch.nn.Linear(16, 16)
+
+    def batch() -> Any:
+        return torch.randn(4, 16)
+
+    captured = ls.capture(made, batch, adamw, step, warmup=1, variant=ls.Variant(accumulate=3))
+    names = [row.name for row in captured.operators]
+    assert sum(name.startswith("aten.addmm") for name in names) == 3
+    last = captured.steps[-1]
+    phases = [span.name for span in captured.trace.devices[0].spans if span.kind == "phase" and last.start <= span.start < last.stop]
+    assert phases.count("optimizer") == 1
+    with pytest.raises(ls.CaptureError, match="3 micro-batches a step do not go with a step of its own without a parameter update"):
+        ls.capture(made, batch, adamw, plain, variant=ls.Variant(accumulate=3))
+
+
+def test_what_a_step_is_given_is_no_parameter_of_a_file(tmp_path: Path) -> None:
+    """``step(model, optimizer, batch)`` is given a batch; a parameter called batch as well is another one's."""
+    from lifecycle_sim.sources.capture.plan import Plan, PlanFile
+
+    text = "def build_model(): return 'm'\ndef make_batch(batch=1): return batch\n"
+    text += "def make_optimizer(batch, lr=1): return batch, lr\n"
+    text += "def step(model, optimizer, batch, more=0): return model, optimizer, batch, more\n"
+    path = tmp_path / "program.py"
+    path.write_text(text)
+    plan = Plan(str, str, None, None, find_profile("t4", None))
+    made: Any = PlanFile(str(path), None, {"batch": 7, "lr": 5, "more": 3}, plan).load()
+    assert (made.make_batch(), made.make_optimizer("model")) == (7, ("model", 5))
+    assert made.step("model", "optimizer", "rows") == ("model", "optimizer", "rows", 3)
+    path.write_text(text.replace("make_batch(batch=1): return batch", "make_batch(): return 1"))
+    with pytest.raises(ls.CaptureError, match="no function takes 'batch'"):
+        PlanFile(str(path), None, {"batch": 7}, plan).load()

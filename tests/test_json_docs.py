@@ -22,13 +22,19 @@ COMMANDS = {
     "frontier": ["scenarios/capture/gpt_step.jsonl.gz", "--modules", "blocks.*", "--solver", "branch"],
     "whatif": ["scenarios/capture/gpt_step.jsonl.gz", "--checkpoint", "blocks.*", "--save", "aten.addmm.default", "--capacity", "3 GiB"],
 }
+WHAT_IFS = [
+    ["scenarios/capture/gpt_step.jsonl.gz", "--shard", "zero3:4", "--offload", "optimizer", "--link", "25 GB/s"],
+    ["scenarios/capture/gpt_step.jsonl.gz", "--shard", "zero3:4", "--offload", "saved", "--link", "25 GB/s", "--ladder"],
+    ["scenarios/capture/gpt_step.jsonl.gz", "--drop", "<blocks.*>"],
+    ["scenarios/blocks_kept.toml", "--checkpoint", "block*"],
+]
 TRAIN = "scenarios/torch214_stub_train.pickle"
 ALLOCATOR = [
     ["scenarios/torch214_stub_train_gap.pickle"],
     [TRAIN, "--set", "expandable_segments:True", "--capacity", "800 MiB"],
     [TRAIN, "--why", "--capacity", "800 MiB"],
 ]
-ASKED = [*COMMANDS.items(), *(("allocator", arguments) for arguments in ALLOCATOR)]
+ASKED = [*COMMANDS.items(), *(("allocator", arguments) for arguments in ALLOCATOR), *(("whatif", arguments) for arguments in WHAT_IFS)]
 DATA = {"parameters", "settings"}  # whose keys are the scenario's own, or PyTorch's
 
 

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections import Counter
+from itertools import accumulate, pairwise
 
 import pytest
 from click.testing import CliRunner
@@ -91,7 +93,7 @@ def test_a_deadlock_is_told_with_its_cycle(run):
     assert [wait["who"] for wait in row["deadlock"]["cycle"]] == ["check, machine 1", "press, machine 1"]
 
 
-@pytest.mark.parametrize("more", [[], ["--set", "saw.machines=2"]])
+@pytest.mark.parametrize("more", [[], ["--set", "saw.machines=2"], ["--levels"]])
 def test_every_key_of_the_document_is_named_in_the_docs(run, more):
     document = json_of(run("line", "scenarios/line_workshop.toml", "--replications", 2, "--json", *more))
     stuck = json_of(run("line", "scenarios/line_deadlock.toml", "--json"))
@@ -166,6 +168,7 @@ def test_several_lines_share_their_axes():
     assert [drawn(panel, "total").get_data()[1].max() / GIB for panel in panels] == [32, 8, 4]
     assert len({panel.get_ylim() for panel in panels}) == 1
     assert len({panel.get_xlim() for panel in panels}) == 1
+    assert all("average  327.68 MiB over 100 s" in [text.get_text() for text in panel.texts] for panel in panels)
 
 
 def test_visits_have_a_bar_for_each_batch():
@@ -183,3 +186,77 @@ def test_a_long_run_is_drawn_with_its_peak():
     _, levels = drawn(axes, "total").get_data()
     assert len(levels) < 2100
     assert levels.max() == figures.total.peak
+
+
+def test_a_line_fits_only_if_all_its_runs_do(run, tmp_path):
+    """With seed 8 the first of twenty runs of the workshop stays within its floor, and others do not."""
+    result = run("line", ROOT / "scenarios/line_workshop.toml", "--seed", 8, "--json")
+    assert result.exit_code == Exit.NO
+    (row,) = json_of(result)["rows"]
+    assert row["peak"]["amount"] <= 40 < row["estimates"]["peak"]["most"]
+    assert row["capacity"]["fits"] is False
+    assert 0 < row["unfit"] < 20
+    assert f"does not fit in {row['unfit']} of 20 runs\n" in run("line", ROOT / "scenarios/line_workshop.toml", "--seed", 8).stdout
+    answer = what_if_line(ROOT / "scenarios/line_workshop.toml", ["seed=8"])[1]
+    alone = [measure_line(run_line(answer.line, number)).fits for number in range(20)]
+    assert (answer.unfit, answer.fits) == (alone.count(False), False) == (row["unfit"], False)
+
+
+def test_a_capacity_smaller_than_one_item_is_said_to_hold_none(run):
+    result = run("line", PEAK, "--capacity", "3 GiB", "--json")
+    assert result.exit_code == Exit.NO
+    told = json_of(result)["rows"][0]["too_small"]
+    assert told[0].endswith("'job' at 'load' takes 4,294,967,296 B, and the line has 3,221,225,472: give 4,294,967,296 or more")
+    assert json_of(run("line", PEAK, "--capacity", "4 GiB", "--json"))["rows"][0]["too_small"] == []
+
+
+def test_a_problem_of_an_edit_or_option_names_it(run):
+    assert run("line", PEAK, "--capacity", "3").stderr.startswith("error: with capacity=3: ")
+    assert run("line", PEAK, "--set", "load.machine=3").stderr.startswith("error: with load.machine=3: line 22")
+    assert run("line", PEAK, "--set", "press.machine=3").stderr.startswith("error: press.machine=3: there is no stage")
+
+
+def test_a_throughput_of_another_time_than_the_averages_says_so(run):
+    assert "8/s over all of the 1 s\n" in run("line", PEAK).stdout
+    assert "62.7/s\n" in run("line", ROOT / "scenarios/line_handover.toml").stdout
+
+
+def test_a_window_without_time_has_no_bubble(run):
+    text = '[[item]]\ncount = 3\n[[stage]]\nname = "a"\ntime = 0\n'
+    result = CliRunner(catch_exceptions=False).invoke(main, ["line", "-"], input=text)
+    assert "bubble" not in result.stdout
+    assert "throughput" not in result.stdout
+
+
+def test_the_occupancy_over_time_is_in_the_document_if_it_is_asked_for(run):
+    path = ROOT / "scenarios/line_workshop.toml"
+    (row,) = json_of(run("line", path, "--json", "--levels"))["rows"]
+    total, *parts = row["levels"]
+    assert [part["place"] for part in parts] == ["saw", "paint", "oven", "saw → paint", "paint → oven"]
+    assert total["place"] is None
+    assert max(total["amounts"]) == row["peak"]["amount"]
+    spans = [after - before for before, after in pairwise(total["times"])]
+    assert sum(amount * span for amount, span in zip(total["amounts"], spans, strict=False)) == row["total_work"]
+    changes = Counter()
+    for part in parts:
+        for time, change in zip(part["times"], [b - a for a, b in pairwise([0, *part["amounts"]])], strict=True):
+            changes[time] += change
+    assert dict(zip(total["times"], accumulate(changes[time] for time in total["times"]), strict=True)) == dict(
+        zip(total["times"], total["amounts"], strict=True)
+    )
+    assert json_of(run("line", path, "--json"))["rows"][0]["levels"] is None
+    assert run("line", path, "--levels").exit_code == Exit.USAGE
+
+
+def test_room_that_items_in_a_buffer_hold_is_said_to_be_theirs():
+    """One item has no room for its output because the next one waits behind it, for its machine."""
+    text = 'unit = "m2"\ncapacity = { size = 10, mode = "block" }\n[[item]]\nname = "a"\ncount = 10\nsize = 4\n'
+    text += '[[stage]]\nname = "x"\ntime = 2\noutput = 8\n'
+    result = CliRunner(catch_exceptions=False).invoke(main, ["line", "-", "--json"], input=text)
+    assert result.exit_code == Exit.NO
+    cycle = json_of(result)["rows"][0]["deadlock"]["cycle"]
+    assert [(each["who"], each["item"], each["held_by"]) for each in cycle] == [
+        ("x, machine 1", "a 0", ["x, buffer"]),
+        ("x, buffer", "a 1", ["x, machine 1"]),
+    ]
+    assert cycle[1]["waits_for"] == "a machine at x"

@@ -3,7 +3,7 @@
 import pytest
 
 from lifecycle_sim.errors import InputError, ScenarioError
-from lifecycle_sim.study.pipeline.line import ItemKind, Line, Stage
+from lifecycle_sim.study.pipeline.line import ItemKind, Line, LineCapacity, Stage
 from lifecycle_sim.study.pipeline.line_answers import what_if_line
 from lifecycle_sim.study.pipeline.line_draws import Draw
 from lifecycle_sim.study.pipeline.line_edits import read_edits, read_sweep
@@ -169,3 +169,18 @@ def test_an_edit_of_all_stages_and_of_a_parameter():
     written, faster, more = what_if_line(text, ["stage.machines=3", "n=9"])
     assert [len(each.first.run.left) for each in (written, faster, more)] == [2, 2, 9]
     assert all(stage.machines == 3 for stage in faster.first.stages)
+
+
+def test_a_key_that_is_wrong_is_not_said_to_be_missing_or_out_of_place():
+    wrong = GOOD.replace("count = 3", 'count = 3\narrivals = "even"\nevery = -1')
+    assert [line.partition(": ")[2] for line in problems(wrong)] == ["every: time -1 is negative (-1 tick): give zero or more"]
+    wrong = GOOD.replace("count = 3", 'count = 3\narrivals = "evn"\nevery = 1')
+    assert len(problems(wrong)) == 1
+
+
+def test_a_mode_that_blocks_needs_a_capacity_somewhere():
+    assert list(problems(f'{GOOD}[capacity]\nmode = "block"')) == [
+        "[capacity]: mode: blocks nothing, for neither the line nor a stage has a capacity: write size, or leave it out"
+    ]
+    sized = 'unit = "m"\n' + GOOD.replace("count = 3", "count = 3\nsize = 1").replace("time = 2", "time = 2\ncapacity = 9")
+    assert load_line(f'{sized}[capacity]\nmode = "block"\n').mode is LineCapacity.BLOCK

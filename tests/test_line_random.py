@@ -16,31 +16,33 @@ from lifecycle_sim.study.pipeline.line_engine import run_line
 from lifecycle_sim.study.pipeline.line_figures import measure_line
 
 SECOND = 10**9
-COUNT, RUNS = 5000, 8
-QUEUES = ["M/M/1", "M/M/2", "M/M/3", "M/D/1", "M/M/1/5", "M/M/1/4"]
+COUNT, MANY, RUNS = 5000, 20_000, 8
 
 
-def queue(row):
+def queue(row, count=COUNT):
     """A line of one stage: *c* machines, Poisson arrivals, exponential or fixed service, K places in all where the row has K."""
     service = Draw.fixed(SECOND) if "/D/" in row["system"] else Draw(Shape.EXPONENTIAL, (SECOND // row["mu"],))
     places = row["K"] - row["c"] if "K" in row else None
     gap = round(SECOND / row["lam"])
     kind = ItemKind(
-        "customer", COUNT, ("clerk",), Arrivals.POISSON, Draw.fixed(gap), when_full=WhenFull.WAIT if places is None else WhenFull.LOST
+        "customer", count, ("clerk",), Arrivals.POISSON, Draw.fixed(gap), when_full=WhenFull.WAIT if places is None else WhenFull.LOST
     )
     stage = Stage("clerk", service, machines=row["c"], buffer=places)
-    warmup, horizon = COUNT * gap // 10, COUNT * gap * 9 // 10
+    warmup, horizon = count * gap // 10, count * gap * 9 // 10
     return Line((stage,), (kind,), clock=Clock.NANOSECONDS, seed=11, replications=RUNS, warmup=warmup, horizon=horizon)
 
 
 def test_queues_agree_with_theory(shared):
-    """Averages over eight runs of 5000 customers, within the 99.9 % interval that the runs give themselves, and that within 25 %."""
+    """Averages over eight runs, within the 99.9 % interval that the runs give themselves, and that within 25 %, on every row of the table.
+
+    A run has 5000 customers, or 20,000 where nearly all of the time is taken, for such queues forget slowly.
+    """
     rows = json.loads((shared / "data/reference/littles_law_systems.json").read_text())["analytic"]
-    chosen = [row for row in rows if row["system"] in QUEUES and row["rho"] != 0.9]
-    assert len(chosen) >= 7
+    assert {row["system"] for row in rows} == {"M/M/1", "M/M/2", "M/M/3", "M/M/8", "M/D/1", "M/M/1/5", "M/M/1/4"}
     wide = student(RUNS - 1, 0.999) / student(RUNS - 1, 0.95)
-    for row in chosen:
-        answer = answer_line(queue(row))
+    for row in rows:
+        count = COUNT if row["rho"] < 0.85 or "K" in row else MANY
+        answer = answer_line(queue(row, count))
         inside = answer.estimates["items_in_line"]
         assert abs(inside.mean - row["L"]) <= wide * inside.half, row
         assert inside.half <= 0.25 * row["L"], row
@@ -51,7 +53,7 @@ def test_queues_agree_with_theory(shared):
         assert abs(busy.mean - offered) <= wide * busy.half, row
         if "P_block" in row:
             lost = answer.estimates["lost"]
-            assert abs(lost.mean / COUNT - row["P_block"]) <= wide * lost.half / COUNT, row
+            assert abs(lost.mean / count - row["P_block"]) <= wide * lost.half / count, row
         assert answer.first.items.peak >= 2 * row["L"] or "K" in row
 
 

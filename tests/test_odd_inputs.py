@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+import lifecycle_sim as ls
 from lifecycle_sim.cli.endings import LONGEST, Exit
 from lifecycle_sim.errors import ScenarioError, SnapshotError
 from lifecycle_sim.output.atomic import write_atomically
@@ -157,3 +158,17 @@ def test_an_oom_entry_is_refused_under_the_key_that_it_has(free):
     entry = {"action": "oom", "size": 10, "stream": 0, "device_free": free, "time_us": 1, "frames": []}
     with pytest.raises(SnapshotError, match=r"device_traces\[0\]\[0\]\.device_free: is"):
         read_snapshot({"device_traces": [[entry]]})
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ls.InputError(["one", "two"]),
+        ls.CaptureError("one"),
+        ls.MissingExtraError("torch", "torch", "capturing a step"),
+    ],
+)
+def test_errors_come_back_from_another_process_as_they_were(error):
+    """An exception that cannot be unpickled breaks a whole pool of processes."""
+    back = pickle.loads(pickle.dumps(error))
+    assert (type(back), str(back), vars(back)) == (type(error), str(error), vars(error))

@@ -10,13 +10,15 @@ from tests.cli_support import KIB, small_trace
 from tests.conftest import ROOT
 
 NAMES = (
-    "Attribution Capture CaptureError DeviceProfile DeviceReplay DeviceTrace Events Finding InputError LifecycleError Lifetimes "
-    "MissingExtraError OpenLoop OutputExistsError ParameterTable Peak Prediction Program Recompute Recording RegionFrontier "
-    "RegionPlan ScenarioError ScheduleRun SnapshotError SteadyState Sweep Timeline Trace TraceFormatError TraceInvariantError UnitError "
-    "UnsafePickleError Verdict WhatIf Why attribute capture capture_file captured_layers check compare_schedules figures frontier "
-    "largest_microbatch line_trace load_layers load_line load_scenario measure_line open_loop params plan predict read_trace "
-    "record replay_all replay_device run run_line run_scenario run_schedule schedule schedule_trace steady_state summarise "
-    "sweep_allocator sweep_file verdict what_if what_if_allocator what_if_line why_out_of_memory write"
+    "Attribution BatchPlans Capture CaptureError CapturePlan Decision DeviceProfile DeviceReplay DeviceTrace Events FeasibleRange "
+    "Finding Fitted InputError Largest LifecycleError Lifetimes MissingExtraError OpenLoop OutputExistsError ParameterTable Peak "
+    "Prediction Probe Program Recompute Recording RegionFrontier RegionPlan ScenarioError ScheduleRun SnapshotError StateBudget "
+    "SteadyState Sweep Timeline Trace TraceFormatError TraceInvariantError UnitError UnsafePickleError Variant Verdict Verified "
+    "VerifiedPlan WhatIf Why apply attribute budget capture capture_file capture_runs captured_layers check compare_schedules "
+    "decide feasible_range figures find_largest fit frontier largest largest_batch largest_microbatch line_trace load_layers "
+    "load_line load_scenario max_batch measure_line open_loop params plan predict read_trace record replay_all replay_device run "
+    "run_line run_scenario run_schedule schedule schedule_trace state_budget steady_state summarise sweep_allocator sweep_file "
+    "verdict verify what_if what_if_allocator what_if_line why_out_of_memory write"
 )
 
 

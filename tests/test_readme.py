@@ -17,6 +17,8 @@ EXAMPLES = [(found["command"], found["output"]) for found in SHOWN.finditer(READ
 
 @pytest.mark.parametrize(("command", "output"), EXAMPLES, ids=[command for command, _ in EXAMPLES])
 def test_a_command_prints_what_the_readme_shows(command: str, output: str) -> None:
+    if " scenarios/capture/" in command:
+        pytest.importorskip("torch", reason="torch is not installed: this command captures")
     assert printed(command) == output
 
 

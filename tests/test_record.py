@@ -531,7 +531,9 @@ def test_wrong_use_is_told_in_a_line():
 
 def test_a_snapshot_is_for_cuda_alone():
     model, _ = small()
-    with pytest.raises(ls.CaptureError, match="a snapshot is CUDA's, and the model is on cpu: move it to CUDA first, or leave snapshot out"):
+    with pytest.raises(
+        ls.CaptureError, match="a snapshot is CUDA's, and the model is on cpu: move it to CUDA first, or leave snapshot out"
+    ):
         ls.record(model, snapshot=True)
     with ls.record(model) as recording:
         pass

@@ -47,7 +47,7 @@ def test_one_schedule_tells_times_and_what_is_in_flight():
 def test_bytes_peak_on_the_rank_that_binds_and_the_exit_code_tells_whether_they_fit():
     assert answered("1f1b", *SMALL, "--costs", EVEN)["fits"] is True
     document = answered("gpipe", *SMALL, "--costs", EVEN, code=1)
-    assert document["capacity"] == {"bytes": 16 * GIB, "given": False, "overflow": int(18.5 * GIB)}
+    assert document["capacity"] == {"bytes": 16 * GIB, "given": False, "from": "costs", "overflow": int(18.5 * GIB)}
     assert [rank["peak"]["bytes"] for rank in document["ranks"]] == [int(34.5 * GIB)] * 4
     assert answered("gpipe", *SMALL, "--costs", EVEN, "--capacity", "35 GiB")["capacity"]["overflow"] == 0
     assert "fits" in words("gpipe", *SMALL, "--costs", EVEN, "--capacity", "35 GiB")
@@ -215,3 +215,33 @@ def test_figures_are_written(tmp_path, suffix):
     asked("zbv", *SMALL, "--costs", EVEN, "-o", tmp_path / f"one.{suffix}")
     asked("gpipe", *SMALL, "--costs", EVEN, "--compare", "1f1b", "-o", tmp_path / f"twins.{suffix}")
     assert all((tmp_path / f"{name}.{suffix}").stat().st_size > 10_000 for name in ("one", "twins"))
+
+
+def test_recomputation_takes_a_tick_more_where_nothing_else_is_known():
+    assert answered("gpipe", *SMALL, "--recompute")["makespan"] == (16 + 3) * 4
+    assert answered("zb-h1", *SMALL, "--recompute")["work"] == 4 * 16 * 4
+
+
+def test_layers_are_cut_as_the_option_says():
+    document = answered("1f1b", "--stages", 8, "--microbatches", 32, "--costs", GPT3, "--balance", "bytes")
+    assert (document["fits"], document["peak"] < 74 << 30) == (True, True)
+    (told,) = [row for row in document["assumptions"] if "cut into 8 stages of 9, 9, 10, 11, 12, 13, 15, 17" in row]
+    assert "so that the stage with the most bytes" in told
+    assert answered("gpipe", *SMALL, "--costs", EVEN, "--balance", "2,2,2,2", code=1)["assumptions"] == [
+        "the 8 layers are cut into 4 stages of 2 each"
+    ]
+    compared = answered("gpipe", *SMALL, "--costs", EVEN, "--compare", "zbv", "--balance", "time")
+    assert compared["assumptions"] == ["layers are cut into stages, so that the stage that takes longest takes as little as can be"]
+    given = answered("gpipe", *SMALL, "--costs", EVEN, "--compare", "zbv", "--balance", "3,2,2,1", code=1)
+    assert given["rows"][1]["why_not"] == "zbv: the layers of 4 stages are given, and there are 8: give 8 numbers"
+    assert "--balance is about the cut of layers" in asked("gpipe", *SMALL, "--balance", "time", code=2).stderr
+    assert "'x' tells no cut" in asked("gpipe", *SMALL, "--costs", EVEN, "--balance", "x", code=3).stderr
+
+
+def test_a_capacity_says_whose_it_is():
+    assert "16 GiB), as the costs say" in words("gpipe", *SMALL, "--costs", EVEN, code=1)
+    assert "40 GiB), as given" in words("gpipe", *SMALL, "--costs", EVEN, "--capacity", "40 GiB")
+
+
+def test_a_negative_communication_is_refused_as_such():
+    assert "-3 is negative" in asked("1f1b", *SMALL, "--communication=-3", code=2).stderr

@@ -185,6 +185,25 @@ def test_bubbles_are_the_published_ones(p, f, b, w):
     assert run_schedule(schedule("zb-h2", p, m), Costs(stages)).gaps == (p - 1) * (f + b - 2 * w)
 
 
+@pytest.mark.parametrize("p", [2, 3, 4, 8, 16])
+def test_bytes_of_zb_h1_and_zb_h2_are_those_of_the_paper(p):
+    """arXiv:2401.10241, table 2: M_B between forward and the input's gradient, M_W of it until the weights'; workers count from 1."""
+    m_b, m_w = 1000, 300
+    model = Model((Layer(activation=m_b - m_w, weight_input=m_w),) * p, basis=Basis.PAYLOAD)
+    found = {name: [rank.peak for rank in run_schedule(schedule(name, p, 3 * p), model).ranks] for name in ("1f1b", "zb-h1", "zb-h2")}
+    assert found["1f1b"] == [i * m_b for i in range(p, 0, -1)]
+    assert found["zb-h1"] == [(p - i + 1) * m_b + (i - 1) * m_w for i in range(1, p + 1)]
+    assert found["zb-h2"] == [(2 * p - 2 * i + 1) * m_b + (2 * i - 2) * m_w for i in range(1, p + 1)]
+
+
+@pytest.mark.parametrize(("p", "v"), [(2, 2), (4, 2), (4, 3), (8, 4)])
+def test_interleaving_holds_as_much_more_as_megatron_says(p, v):
+    """1 + (p - 1)/(p·v) times the layers of a rank for p micro-batches (Megatron-LM, theoretical_memory_usage.py)."""
+    model = Model((Layer(activation=60),) * (p * v), basis=Basis.PAYLOAD)
+    run = run_schedule(schedule("interleaved-1f1b", p, 4 * p, v), model)
+    assert run.peak * p * v == p * v * 60 * (p * v + p - 1)
+
+
 def plain_times(made, costs):
     """A second scheduler: rounds over the ranks, each goes on as far as it can; None if none can and not all is done."""
     done, at, places = {}, [0] * made.ranks, [0] * made.ranks

@@ -25,13 +25,16 @@ COMMANDS = {
     "check": "Whether a recording contradicts itself, and what it lost.",
     "allocator": "The caching allocator on its own beside a recording; the four levels; waste.",
     "params": "The parameters that a Python file defines, each storage once; gradients and optimizer state.",
+    "budget": "Weights, gradients and states; operations and time; which evidence a plan is missing.",
+    "protocol": "Whether a comparison of model sizes can answer, and what its runs say.",
     "plot": "Draw a timeline, lifecycle chart, composition or size × span chart.",
     "convert": "Write a trace in another format.",
+    "fit": "The largest batch or longest sequence that fits, seen to fit or by a model with its margin.",
     "capture": "What a training step would allocate on a card that is not there.",
     "sweep": "A program at several sizes: predicted for a card, and run on the CPU.",
     "plan": "Which modules of a captured step to recompute so that it stays within a budget.",
     "frontier": "Every plan of recomputation that is cheapest at its peak.",
-    "whatif": "What a captured step would be with modules recomputed: peak, what binds, cost.",
+    "whatif": "What a step would be with modules recomputed, tensors divided or on the host, another program.",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -12,6 +12,9 @@ from lifecycle_sim.cli.options import parameter_option
 from lifecycle_sim.cli.progress import progress
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Trace
+
+if TYPE_CHECKING:
+    from lifecycle_sim.sources.capture.variant import Variant
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -37,13 +40,19 @@ def trace_asked_for(source: str, asked: dict[str, Any]) -> Trace:
     return captured_trace(source, asked["parameters"] | sizes, {name: asked[name] for name in ("device", "autocast", "dtype")})
 
 
-def captured_trace(source: str, parameters: dict[str, int], options: dict[str, str | None]) -> Trace:
-    """Return the trace that was captured, or that of the program that *source* names."""
+def is_program(source: str) -> bool:
+    """Whether *source* names a Python file to capture, and not a capture."""
+    return source.endswith(".py") or ".py:" in source
+
+
+def captured_trace(source: str, parameters: dict[str, int], options: dict[str, str | None], variant: Variant | None = None) -> Trace:
+    """Return the trace that was captured, or that of the program that *source* names, changed by *variant*."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    if source.endswith(".py") or ".py:" in source:
+    if is_program(source):
         from lifecycle_sim.sources.capture.launch import capture_file
 
         path, function = split_program(source)
+        given |= {} if variant is None else {"variant": variant}
         with progress(f"capturing {source}"):
             return capture_file(path, function, parameters, **given).trace
     if given or parameters:

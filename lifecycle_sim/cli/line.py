@@ -11,10 +11,12 @@ from lifecycle_sim.cli.endings import Exit
 from lifecycle_sim.cli.options import json_option, parameter_option, top_option
 from lifecycle_sim.cli.progress import progress
 from lifecycle_sim.cli.source import name_of, scenario_for
+from lifecycle_sim.errors import ScenarioError
 from lifecycle_sim.output.atomic import refuse_to_overwrite, write_atomically
 from lifecycle_sim.output.exports import encoder_for
 from lifecycle_sim.output.printable import one_line
 from lifecycle_sim.output.summary_line import line_document
+from lifecycle_sim.study.pipeline.line import Line
 from lifecycle_sim.study.pipeline.line_answers import LineAnswer, answer_lines, undetermined
 from lifecycle_sim.study.pipeline.line_edits import Edit, read_edits, read_sweep
 from lifecycle_sim.study.pipeline.line_file import line_of
@@ -43,6 +45,7 @@ WORKERS_HELP = "Processes to spread replications over; by default as many as are
 @click.option("-o", "--output", metavar="FILE", help=OUTPUT_HELP)
 @click.option("--kind", type=click.Choice(KINDS), help=KIND_HELP)
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
+@click.option("--levels", is_flag=True, help="With --json, add the occupancy over time of the line and of each stage.")
 @top_option(10)
 @click.option("--workers", type=click.IntRange(1), metavar="N", help=WORKERS_HELP)
 @json_option
@@ -59,6 +62,7 @@ def command(
     output: str | None,
     kind: str | None,
     force: bool,
+    levels: bool,
     top: int,
     workers: int | None,
     as_json: bool,
@@ -85,6 +89,8 @@ def command(
         refuse_to_overwrite(output, force)
     if kind is not None and (output is None or encode is not None):
         raise click.UsageError(f"--kind is what to draw: give a file for it with -o, ending in {', '.join(FIGURES)}")
+    if levels and not as_json:
+        raise click.UsageError("--levels goes into the document: add --json, or draw the levels with -o")
     text, source = scenario_for(scenario)
     base = [
         Edit(None, key, value)
@@ -92,8 +98,9 @@ def command(
         if value is not None
     ]
     edits = [read_edits(each) for each in settings] + (read_sweep(sweep) if sweep else [])
-    named = [("as written", line_of(text, source, parameters, tuple(base)))]
-    named += [(", ".join(map(str, each)), line_of(text, source, parameters, (*base, *each))) for each in edits]
+    written = line_of(text, source, parameters)
+    named = [("as written", _edited(written, text, parameters, tuple(base), ()))]
+    named += [(", ".join(map(str, each)), _edited(written, text, parameters, tuple(base), each)) for each in edits]
     with progress(f"running {name_of(scenario)}"):
         answers = answer_lines(named[1:] if sweep and not settings else named, workers)
     if output is not None:
@@ -105,9 +112,25 @@ def command(
                 write_atomically(output, export.data, force)
                 for note in export.notes:
                     click.echo(one_line(note), err=True)
-    told = line_document(named[0][1], name_of(scenario), answers, top)
+    told = line_document(named[0][1], name_of(scenario), answers, top, levels)
     answer(told, as_json)
     ctx.exit(Exit.NO if told["fits"] is False else Exit.YES)
+
+
+def _edited(written: Line, text: str, parameters: dict[str, int], base: tuple[Edit, ...], edits: tuple[Edit, ...]) -> Line:
+    """The line with options and edits in place of what its file says.
+
+    Raises:
+        ScenarioError: they make problems; each is told as theirs, for the file itself has none.
+    """
+    made = (*base, *edits)
+    if not made:
+        return written
+    try:
+        return line_of(text, written.source, parameters, made)
+    except ScenarioError as error:
+        whose = ", ".join(map(str, edits or base))
+        raise ScenarioError([problem if problem.startswith(whose) else f"with {whose}: {problem}" for problem in error.problems]) from None
 
 
 def draw(answers: list[LineAnswer], kind: str | None, output: str, force: bool, title: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -11,6 +12,8 @@ from lifecycle_sim.cli.source import parameters_of
 from lifecycle_sim.errors import UnitError
 from lifecycle_sim.units import parse_bytes
 
+FIGURES = (".png", ".svg", ".pdf")
+"""Suffixes of files that are figures."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -29,6 +32,21 @@ def read_size(_ctx: click.Context, param: click.Parameter, given: str | None) ->
     if size < 0:
         raise click.BadParameter(f"{given!r} is negative", param=param)
     return size
+
+
+def refuse_no_figure(output: str) -> None:
+    """Refuse an *output* whose suffix is that of no figure.
+
+    Raises:
+        BadParameter: it is so.
+    """
+    if not is_figure(output):
+        raise click.BadParameter(f"{output!r} ends in none of {', '.join(FIGURES)}", param_hint="--output")
+
+
+def is_figure(output: str) -> bool:
+    """Whether the file *output* is to be a figure, by its suffix."""
+    return Path(output).suffix.lower() in FIGURES
 
 
 def on_source(command: Command) -> Command:

@@ -19,6 +19,7 @@ from lifecycle_sim.output.printable import one_line
 from lifecycle_sim.output.summary import Record
 from lifecycle_sim.output.summary_schedule import rows_document, run_document
 from lifecycle_sim.study.pipeline.schedule import Schedule
+from lifecycle_sim.study.pipeline.schedule_cut import Balance, read_cut
 from lifecycle_sim.study.pipeline.schedule_lists import read_lists, write_lists
 from lifecycle_sim.study.pipeline.schedule_orders import SCHEDULES, find, schedule
 from lifecycle_sim.study.pipeline.schedule_result import ScheduleRun, run_schedule
@@ -30,6 +31,7 @@ LISTS = ".csv"
 MOST_TWINS = 4
 WRITE_HELP = "Draw it (.png, .svg, .pdf), write the action lists (.csv), or each rank's bytes as a trace (.jsonl, .npz, .pickle)."
 COMPARE_HELP = "Set schedules beside this one: names with commas between them, or all."
+BALANCE_HELP = "What of the stages is to be equal: layers (in number; so without this), time, bytes; or each one's layers, such as 4,3,3,2."
 SWEEP_HELP = "Run every combination of these numbers, such as 'p=4,8 m=16,32 v=2,4': stages, micro-batches, chunks."
 
 
@@ -49,6 +51,7 @@ SWEEP_HELP = "Run every combination of these numbers, such as 'p=4,8 m=16,32 v=2
 @click.option("--dtype", metavar="TYPE", help="Convert the model to this type, such as bf16.")
 @click.option("--autocast", metavar="TYPE", help="Run its forward under autocast to this type.")
 @click.option("--cut", metavar="MODULE", help="The module whose numbered children are the layers, such as model.layers.")
+@click.option("--balance", metavar="WHAT", help=BALANCE_HELP)
 @click.option("--tflops", type=click.IntRange(1), metavar="N", help="Tera-FLOPs a second of a rank: times are then seconds.")
 @click.option("--communication", metavar="TIME", help="How long a result takes to another rank, such as 3 (ticks) or '50 us'.")
 @click.option("--recompute", is_flag=True, help="Keep only each layer's input, and run its forward again before its backward.")
@@ -80,6 +83,7 @@ def command(
     dtype: str | None,
     autocast: str | None,
     cut: str | None,
+    balance: str | None,
     tflops: int | None,
     communication: str | None,
     recompute: bool,
@@ -111,6 +115,8 @@ def command(
         raise click.UsageError("--costs and --model both say what stages take: leave one of them out")
     if model is None and (batch, seq, dtype, autocast, cut, tflops) != (None,) * 6:
         raise click.UsageError("--batch, --seq, --dtype, --autocast, --cut and --tflops are about a model: add --model FILE.py")
+    if balance is not None and costs is None and model is None:
+        raise click.UsageError("--balance is about the cut of layers into stages: add --costs FILE.toml or --model FILE.py")
     if largest and (compare or sweep):
         raise click.UsageError("--largest is about one schedule: leave --compare and --sweep out")
     if parameters and costs is None and model is None:
@@ -124,7 +130,8 @@ def command(
             "leave --stages, --microbatches, --chunks, --compare and --sweep out"
         )
     given = parameters | {key: value for key, value in (("batch", batch), ("seq", seq)) if value is not None}
-    source = CostSource(costs, model, given, device, dtype, autocast, cut, tflops, communication, recompute)
+    cutting = Balance.LAYERS if balance is None else read_cut(balance)
+    source = CostSource(costs, model, given, device, dtype, autocast, cut, tflops, communication, recompute, cutting)
     asked = Asked(name, ranks, microbatches, chunks)
     if compare or sweep:
         document = _several(source, asked.points(compare, sweep), capacity, workers, output, force)
@@ -191,7 +198,7 @@ def _one(
     found = None
     if limit is not None and bound is not None:
         sized = cache(source.model)
-        found = largest_microbatch(made, lambda size: sized(size).costs(made.stages), bound, limit)
+        found = largest_microbatch(made, lambda size: sized(size).costs(made.stages, made.in_flight), bound, limit)
     if output is not None:
         _write(run, bound, output, force, source.title)
     return run_document(source.name, run, bound, capacity is not None, found, lists, output)

@@ -16,6 +16,7 @@ from lifecycle_sim.program.expressions import evaluate_time
 
 if TYPE_CHECKING:
     from lifecycle_sim.study.pipeline.schedule_costs import Model
+    from lifecycle_sim.study.pipeline.schedule_cut import Cut
 
 SIZE = "batch"
 """The parameter that counts the samples of a micro-batch."""
@@ -35,6 +36,7 @@ class CostSource:
     tflops: int | None
     communication: str | None
     recompute: bool
+    cutting: Cut
 
     @property
     def name(self) -> str:
@@ -69,7 +71,7 @@ class CostSource:
             model = self._captured(self.program, parameters)
         else:
             model = UNIT
-        model = replace(model, recomputes=self.recompute)
+        model = replace(model, recomputes=self.recompute, cut=self.cutting)
         return model if self.communication is None else replace(model, communication=self._transfer(model))
 
     def _captured(self, program: str, parameters: dict[str, int]) -> Model:
@@ -93,7 +95,7 @@ class CostSource:
         """
         try:
             given = self.communication or "0"
-            time, clock = evaluate_time(int(given) if given.strip().isdigit() else given, {})
+            time, clock = evaluate_time(int(given) if given.strip().removeprefix("-").isdecimal() else given, {})
         except ScenarioError as error:
             raise click.BadParameter(str(error), param_hint="--communication") from None
         if clock not in (Clock.NONE, model.clock):

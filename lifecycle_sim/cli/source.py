@@ -95,7 +95,7 @@ def scenario_for(source: str) -> tuple[str, str]:
                 raise
             raise _no_scenario(source) from None
     try:
-        return _standard_input().read(LARGEST + 1).decode("utf-8-sig") + "\n", "scenario"
+        return standard_input().read(LARGEST + 1).decode("utf-8-sig") + "\n", "scenario"
     except UnicodeDecodeError as error:
         raise InputError(
             f"standard input is not UTF-8 text (byte {error.start:,}), so it is no scenario: if it is a recording, use peak"
@@ -180,7 +180,7 @@ def parameters_of(given: Iterable[str]) -> dict[str, int]:
 
 def _head(source: str) -> bytes:
     if source == "-":
-        stream = _standard_input()
+        stream = standard_input()
         return stream.peek(HEAD)[:HEAD] if isinstance(stream, io.BufferedReader) else b""
     if not os.path.isfile(source):
         return b""
@@ -191,7 +191,12 @@ def _head(source: str) -> bytes:
         return b""
 
 
-def _standard_input() -> BinaryIO:
+def standard_input() -> BinaryIO:
+    """Return standard input, as bytes.
+
+    Raises:
+        InputError: it is closed.
+    """
     if sys.stdin is None:  # closed before the start: Python has no stream then
         raise InputError("standard input is closed: give a file, or something to read on standard input")
     return sys.stdin.buffer

@@ -7,25 +7,35 @@ from collections.abc import Sequence
 from lifecycle_sim.output.summary import Record
 from lifecycle_sim.study.pipeline.line import Line, coarse_draws
 from lifecycle_sim.study.pipeline.line_answers import Estimate, LineAnswer, undetermined
+from lifecycle_sim.study.pipeline.line_check import too_small
 from lifecycle_sim.study.pipeline.line_figures import LevelFigures, LineFigures, StageFigures, Times
+from lifecycle_sim.study.pipeline.line_occupancy import occupancy
 from lifecycle_sim.study.pipeline.line_run import Deadlock
 
 
-def line_document(line: Line, source: str, answers: Sequence[LineAnswer], top: int) -> Record:
-    """Return the versioned document that ``lifecycle-sim line`` answers with; the first of *answers* is the line as written."""
+def line_document(line: Line, source: str, answers: Sequence[LineAnswer], top: int, levels: bool = False) -> Record:
+    """Return the versioned document that ``lifecycle-sim line`` answers with; the first of *answers* is the line as written.
+
+    Args:
+        line: the line as written.
+        source: what it is called.
+        answers: what came of each line.
+        top: how much of what is there at the peak to list.
+        levels: whether to add the occupancy over time.
+    """
     return {
         "schema": "lifecycle-sim/line/1",
         "source": {"name": source, "format": "scenario", "evidence": "simulated", "clock": str(line.clock), "unit": line.unit},
         "rules": rules_record(line),
-        "rows": [row_record(answer, top) for answer in answers],
+        "rows": [row_record(answer, top, levels) for answer in answers],
         "undetermined": undetermined(answers),
         "fits": any_fits(answers),
     }
 
 
 def any_fits(answers: Sequence[LineAnswer]) -> bool | None:
-    """Whether any of *answers* fits its capacities; None if no capacity says so and one at least gets to its end."""
-    fits = [False if answer.deadlocks else answer.first.fits for answer in answers]
+    """Whether any of *answers* fits its capacities in all its runs; None if no capacity says so and one at least gets to its end."""
+    fits = [answer.fits for answer in answers]
     return True if True in fits else None if None in fits else False
 
 
@@ -48,7 +58,7 @@ def rules_record(line: Line) -> Record:
     }
 
 
-def row_record(answer: LineAnswer, top: int) -> Record:
+def row_record(answer: LineAnswer, top: int, levels: bool = False) -> Record:
     """What came of one line: its first run in figures, and the estimates over all."""
     figures = answer.first
     return {
@@ -60,7 +70,7 @@ def row_record(answer: LineAnswer, top: int) -> Record:
         "peak": _peak(figures, top),
         "average": _average(figures.total),
         "total_work": figures.total.area,
-        "capacity": _capacity(figures.total, figures.fits),
+        "capacity": _capacity(figures.total, answer.fits),
         "items_in_line": {"peak": figures.items.peak, "area": figures.items.area, "mean": float(figures.items.average)},
         "throughput": {"finished": figures.finished, "time": figures.run.end, "rate": float(figures.throughput)},
         "residence": _times(figures.residence),
@@ -68,11 +78,21 @@ def row_record(answer: LineAnswer, top: int) -> Record:
         "bubble": float(figures.bubble),
         "stages": [_stage(stage) for stage in figures.stages],
         "ways": [{"name": name, "peak": level.peak, **_average(level)} for name, level in figures.ways.items()],
+        "levels": _levels(figures) if levels else None,
         "deadlock": None if figures.deadlock is None else _deadlock(figures.deadlock),
         "deadlocks": answer.deadlocks,
+        "unfit": answer.unfit,
+        "too_small": [] if answer.fits else too_small(answer.line),
         "replications": answer.line.replications,
         "estimates": {name: _estimate(each) for name, each in answer.estimates.items()},
     }
+
+
+def _levels(figures: LineFigures) -> list[Record]:
+    """The occupancy over time of the line, of each stage and of each way between two: from each time on, how much there is."""
+    held = occupancy(figures.run)
+    named = [(None, held.total), *((name, held.at(at)) for at, name in enumerate(held.places))]
+    return [{"place": name, "times": level.time.tolist(), "amounts": level.level.tolist()} for name, level in named]
 
 
 def _peak(figures: LineFigures, top: int) -> Record:

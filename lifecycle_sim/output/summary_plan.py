@@ -5,6 +5,8 @@ from __future__ import annotations
 from lifecycle_sim.events import Trace
 from lifecycle_sim.output.summary import Record
 from lifecycle_sim.program.remat.plans import Plan
+from lifecycle_sim.study.applied import VerifiedPlan
+from lifecycle_sim.study.batch_plans import BatchPlans
 from lifecycle_sim.study.plan import RegionFrontier, RegionPlan
 from lifecycle_sim.study.prediction import LEVELS, StepLevels
 
@@ -29,6 +31,40 @@ def plan_record(trace: Trace, found: RegionPlan, levels: tuple[StepLevels, StepL
         "candidates": found.candidates,
         "corrections": found.corrections,
         "exact_rows": found.exact,
+    }
+
+
+def verified_record(found: VerifiedPlan) -> Record:
+    """Return how the step captured with the plan applied compares with what was told."""
+    told, captured = found.predicted, found.captured
+    return {
+        "exact": found.exact,
+        "operators": found.operators,
+        "first_difference": found.difference,
+        "levels": [{"level": level, "told": getattr(told, level), "captured": getattr(captured, level)} for level in LEVELS],
+    }
+
+
+def batch_record(found: BatchPlans) -> Record:
+    """Return the batches that were tried, each with its cheapest plan."""
+    largest = found.largest
+    return {
+        "batch": None if largest is None else largest.batch,
+        "without_plan": found.without,
+        "limit": found.limit,
+        "proven": found.proven,
+        "batches": [
+            {
+                "batch": row.batch,
+                "fits": row.fits,
+                "proven": row.found.proven,
+                "base_peak": row.found.base_peak,
+                "flops": row.flops,
+                "dominated": row.dominated,
+                "plan": None if row.found.plan is None else _plan(row.found.plan),
+            }
+            for row in found.rows
+        ],
     }
 
 

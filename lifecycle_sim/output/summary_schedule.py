@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lifecycle_sim.events import Basis
 from lifecycle_sim.output.summary import Record
 from lifecycle_sim.study.pipeline.schedule import Schedule
 from lifecycle_sim.study.pipeline.schedule_costs import Costs, Model
@@ -41,7 +42,7 @@ def run_document(
         "gaps": run.gaps,
         "binding": run.binding.rank,
         "peak": run.peak,
-        "capacity": _capacity(run.peak, capacity, given),
+        "capacity": None if capacity is None else _capacity(run.costs, capacity, given) | {"overflow": _overflow(run.peak, capacity)},
         "ranks": [_rank(run, rank) for rank in run.ranks],
         "lists": [" ".join(map(str, actions)) for actions in schedule.lists] if lists else None,
         "largest": None if largest is None else _largest(largest),
@@ -58,9 +59,9 @@ def rows_document(
     judged = [row.fits for row in rows if row.fits is not None]
     return {
         **_head(source, model),
-        "capacity": None if capacity is None else {"bytes": capacity, "given": given},
+        "capacity": None if capacity is None else _capacity(model, capacity, given),
         "rows": [_row(row) for row in rows],
-        "assumptions": list(model.assumptions),
+        "assumptions": [*model.assumptions, *([f"layers are cut into stages{model.aim}"] if model.aim else [])],
         "written": written,
         "fits": any(judged) if judged else None,
     }
@@ -87,10 +88,13 @@ def _schedule(schedule: Schedule) -> Record:
     }
 
 
-def _capacity(peak: int | None, capacity: int | None, given: bool) -> Record | None:
-    if capacity is None:
-        return None
-    return {"bytes": capacity, "given": given, "overflow": None if peak is None else max(0, peak - capacity)}
+def _capacity(costs: Costs | Model, capacity: int, given: bool) -> Record:
+    """The bytes of a rank, and who says so; a captured model, whose bytes are requested ones, has those of its card."""
+    return {"bytes": capacity, "given": given, "from": "given" if given else "card" if costs.basis is Basis.REQUESTED else "costs"}
+
+
+def _overflow(peak: int | None, capacity: int) -> int | None:
+    return None if peak is None else max(0, peak - capacity)
 
 
 def _rank(run: ScheduleRun, rank: RankResult) -> Record:

@@ -80,12 +80,15 @@ def _levels(row: Record, told: Words) -> Iterator[tuple[str, str]]:
     inside = row["items_in_line"]
     if told.unit != "item":
         yield "items in line", f"{inside['peak']:,} at most, {rounded(inside['mean'])} on average"
-    yield "throughput", told.rate(row["throughput"]["rate"])
+    if row["makespan"]:
+        whole = row["window"] == {"begin": 0, "end": row["makespan"]}
+        yield "throughput", told.rate(row["throughput"]["rate"]) + ("" if whole else f" over all of the {told.time(row['makespan'])}")
     if row["residence"]["count"]:
         yield "residence", _spread(row["residence"], told)
     if row["outside"]["total"]:
         yield "outside", f"{_spread(row['outside'], told)}, waiting to enter"
-    yield "bubble", f"{100 * row['bubble']:.1f} % of the machines' time is no work"
+    if average["span"]:
+        yield "bubble", f"{100 * row['bubble']:.1f} % of the machines' time is no work"
     if row["capacity"]["overflow"]:
         yield "overflow", f"{told.exact(row['capacity']['overflow'])} above the capacity, {told.time(row['capacity']['above'])} in all"
 
@@ -112,17 +115,26 @@ def _stages(row: Record, told: Words) -> RenderableType:
         cells += [share_of(stage[key], stage["machines"] * span) for key in kept]
         cells += [told.short(stage["peak"]), told.short(stage["average"]["mean"])]
         cells += [told.time(stage["waiting"]["mean"])] if waits else []
-        cells += [_fits(stage["capacity"], told)] if limited else []
+        cells += _limit(stage["capacity"], told) if limited else []
         rows.append(cells)
-    headers = ["stage", "machines", "visits", *kept, "peak", "average", *(["wait"] if waits else []), *(["capacity"] if limited else [])]
+    headers = [
+        "stage",
+        "machines",
+        "visits",
+        *kept,
+        "peak",
+        "average",
+        *(["wait"] if waits else []),
+        *(["capacity", "above"] if limited else []),
+    ]
     return table(headers, rows, left=("stage",))
 
 
-def _fits(capacity: Record, told: Words) -> str:
+def _limit(capacity: Record, told: Words) -> list[str]:
+    """The capacity of a stage, and how far the peak is above it."""
     if capacity["amount"] is None:
-        return ""
-    over = f", {told.short(capacity['overflow'])} too much" if capacity["overflow"] else ""
-    return f"{told.short(capacity['amount'])}{over}"
+        return ["", ""]
+    return [told.short(capacity["amount"]), told.short(capacity["overflow"]) if capacity["overflow"] else "–"]
 
 
 def _present(peak: Record, told: Words) -> RenderableType | Text:
@@ -183,8 +195,17 @@ def _verdict(row: Record, told: Words) -> Text:
         return Text("")
     if capacity["fits"]:
         return Text("fits", style="bold green")
-    over = f": {told.exact(capacity['overflow'])} too much" if capacity["overflow"] else ": a stage is above its capacity"
-    return Text(f"does not fit{over}", style="bold red")
+    often = f" in {row['unfit']:,} of {row['replications']:,} runs" if row["replications"] > 1 else ""
+    return Text("\n".join((f"does not fit{often}{_excess(row, told)}", *row["too_small"])), style="bold red")
+
+
+def _excess(row: Record, told: Words) -> str:
+    """By how much the run that is told of is above its capacities; nothing if another run is."""
+    of = "in the first " if row["replications"] > 1 else ""
+    if row["capacity"]["overflow"]:
+        return f": {of}{told.exact(row['capacity']['overflow'])} too much"
+    above = [shown(stage["name"], 40) for stage in row["stages"] if stage["capacity"]["overflow"]]
+    return f": {of}{', '.join(above)} {'is' if len(above) == 1 else 'are'} above capacity" if above else ""
 
 
 def _several(document: Record, told: Words) -> Iterator[RenderableType]:

@@ -9,14 +9,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from lifecycle_sim.output.summary import Record
-from lifecycle_sim.output.tables import facts, format_exact, heading, shown, stacked, table, title
+from lifecycle_sim.output.tables import facts, format_bytes, format_exact, heading, shown, stacked, table, title
 from lifecycle_sim.units import format_duration
 
 
 def tables(document: Record) -> Iterator[RenderableType]:
-    """The budget, the plan with its certainty, the levels, and the answer last."""
+    """The batches that were tried, the budget, the plan with its certainty, the levels, what a capture of it says, and the answer last."""
     for device in document["devices"]:
-        yield stacked(title(document), facts(_facts(device)), _levels(device), _verdict(device))
+        yield stacked(title(document), _batches(device), facts(_facts(device)), _levels(device), _verified(device), _verdict(device))
 
 
 def _facts(device: Record) -> Iterator[tuple[str, str]]:
@@ -37,6 +37,66 @@ def _facts(device: Record) -> Iterator[tuple[str, str]]:
     yield "found by", plan["solver"]
     if device["corrections"]:
         yield "corrections", f"{device['corrections']:,} plans turned out above the budget when they were simulated"
+
+
+def _batches(device: Record) -> RenderableType | None:
+    found = device["largest_batch"]
+    if found is None:
+        return None
+    rows = [
+        (
+            f"{row['batch']:,}",
+            format_bytes(row["base_peak"]),
+            *(
+                ("no plan" if row["proven"] else "none found", "", "", "")
+                if row["plan"] is None
+                else (
+                    format_bytes(row["plan"]["peak"]),
+                    f"{len(row['plan']['modules']):,}",
+                    _share(row, device["unit"]),
+                    "yes" if row["dominated"] else "no",
+                )
+            ),
+        )
+        for row in found["batches"]
+    ]
+    columns = (
+        "batch",
+        "nothing recomputed",
+        "cheapest plan",
+        "modules",
+        "more FLOPs" if device["unit"] == "FLOP" else "time more, at least",
+    )
+    return stacked(
+        heading(f"Batches, peak of {device['basis']} bytes, simulated"), table((*columns, "dominated"), rows), facts(_largest(found))
+    )
+
+
+def _share(row: Record, unit: str) -> str:
+    cost = row["plan"]["cost"]
+    return f"+{100 * cost / row['flops']:.1f} %" if unit == "FLOP" and row["flops"] else cost_text(cost, unit)
+
+
+def _largest(found: Record) -> Iterator[tuple[str, str]]:
+    if found["batch"] is None:
+        yield "largest batch", "none fits"
+        return
+    bound = f"the limit of {found['limit']:,} binds" if found["batch"] == found["limit"] else f"{found['batch'] + 1:,} does not fit"
+    if not found["proven"]:
+        bound = f"no plan was found for {found['batch'] + 1:,}; that there is none is not proven"
+    yield "largest batch", f"{found['batch']:,}: {bound}"
+
+
+def _verified(device: Record) -> RenderableType | None:
+    found = device["verified"]
+    if found is None:
+        return None
+    rows = [(row["level"], format_exact(row["told"]), format_exact(row["captured"])) for row in found["levels"]]
+    if found["exact"]:
+        text = f"Captured with torch's checkpoint in it, nothing differs: {found['operators']:,} operators, each with its high-water."
+    else:
+        text = f"Captured with torch's checkpoint in it, the step differs: {found['first_difference'] or 'in its levels'}."
+    return stacked(heading("The plan applied"), table(("level", "as told", "as captured"), rows, left=("level",)), Text(text))
 
 
 def _levels(device: Record) -> RenderableType | None:

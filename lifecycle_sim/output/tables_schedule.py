@@ -86,7 +86,7 @@ def _capacity(document: Record) -> str:
 
 
 def _whose(capacity: Record) -> str:
-    return "as given" if capacity["given"] else "of the card"
+    return {"given": "as given", "costs": "as the costs say", "card": "of the card"}[capacity["from"]]
 
 
 def _largest(found: Record) -> str:

@@ -9,13 +9,21 @@ from rich.text import Text
 
 from lifecycle_sim.output.summary import Record
 from lifecycle_sim.output.tables import facts, format_bytes, format_exact, heading, share_of, shown, stacked, table, title
+from lifecycle_sim.output.tables_ladder import dropped_tables, ladder_tables, scenario_tables
+from lifecycle_sim.units import format_duration
 
 MOST_NAMED = 6
+OTHERS = {"rungs": ladder_tables, "approximation": dropped_tables, "ranges": scenario_tables}
+"""Other questions, by a key that their devices alone have."""
 
 
 def tables(document: Record) -> Iterator[RenderableType]:
     """What is recomputed, the levels beside those of the base, what binds, the cost, what changes, and the notes."""
     for device in document["devices"]:
+        other = next((made for key, made in OTHERS.items() if key in device), None)
+        if other is not None:
+            yield other(document, device)
+            continue
         yield stacked(
             title(document),
             facts(_plan(device, document["written"])),
@@ -33,12 +41,33 @@ def _plan(device: Record, written: str | None) -> Iterator[tuple[str, str]]:
     plan = device["recomputed"]
     modules = plan["modules"]
     named = ", ".join(shown(module) for module in modules[:MOST_NAMED]) + (" …" if len(modules) > MOST_NAMED else "")
-    yield "recomputed", f"{plan['calls']:,} calls of {len(modules):,} modules: {named}"
-    yield "early stop", "at the last tensor needed" if plan["early_stop"] else "off: each call runs to its end"
+    for edit in device["edits"]:
+        yield "edited", shown(edit)
+    if modules:
+        yield "recomputed", f"{plan['calls']:,} calls of {len(modules):,} modules: {named}"
+        yield "early stop", "at the last tensor needed" if plan["early_stop"] else "off: each call runs to its end"
     if plan["saved_operators"]:
         yield "saved all the same", ", ".join(plan["saved_operators"])
+    yield from _exchanged(device)
     if written is not None:
         yield "written to", shown(written)
+
+
+def _exchanged(device: Record) -> Iterator[tuple[str, str]]:
+    told, copied = device["communication"], device["transfers"]
+    if told is not None:
+        yield "gathered", f"{told['gathers']:,} tensors, {format_exact(told['gathered'])} received"
+        yield "reduced", f"{told['reductions']:,} gradients, {format_exact(told['reduced'])} sent"
+    if copied is not None:
+        yield "on the host", f"{copied['tensors']:,} tensors, at most {format_exact(copied['host_peak'])}"
+        yield "copied", f"{format_exact(copied['sent'])} there, {format_exact(copied['fetched'])} back"
+        whole, bare = (format_duration(copied[key] // 1000 * 1000) for key in ("makespan", "compute"))
+        yield "not hidden", f"{format_duration(copied['exposed'] // 1000 * 1000)}: {whole} with the copies, {bare} without"
+
+
+def _edited(device: Record) -> str:
+    """What the edited step is called: recomputed, if that is all."""
+    return "edited" if device["edits"] else "recomputed"
 
 
 def _levels(device: Record) -> RenderableType:
@@ -50,7 +79,7 @@ def _levels(device: Record) -> RenderableType:
         if row["level"] == "requested" and upper["edited"] > after:
             rows.append(("at most", format_exact(upper["base"]), format_exact(upper["edited"]), ""))
     return stacked(
-        heading(f"Peak of {device['step']}, simulated"), table(("level", "as captured", "recomputed", "change"), rows, left=("level",))
+        heading(f"Peak of {device['step']}, simulated"), table(("level", "as captured", _edited(device), "change"), rows, left=("level",))
     )
 
 
@@ -101,7 +130,7 @@ def _milliseconds(nanoseconds: int) -> str:
 
 def _categories(device: Record) -> RenderableType:
     rows = [(row["category"], format_exact(row["base"]), format_exact(row["edited"])) for row in device["categories"]]
-    return stacked(heading("At the peak of each"), table(("category", "as captured", "recomputed"), rows, left=("category",)))
+    return stacked(heading("At the peak of each"), table(("category", "as captured", _edited(device)), rows, left=("category",)))
 
 
 def _changes(device: Record) -> RenderableType:
@@ -112,7 +141,7 @@ def _changes(device: Record) -> RenderableType:
         pair = [format_bytes(row[key]) if row["unit"] == "B" else f"{row[key]:,}" for key in ("base", "edited")]
         rows.append((row["what"], *pair, "changes" if row["base"] != row["edited"] else "stays"))
     return stacked(
-        heading("What changes, and what does not"), table(("what", "as captured", "recomputed", "it"), rows, left=("what", "it"))
+        heading("What changes, and what does not"), table(("what", "as captured", _edited(device), "it"), rows, left=("what", "it"))
     )
 
 

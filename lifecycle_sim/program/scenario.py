@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from lifecycle_sim.errors import ScenarioError
+from lifecycle_sim.errors import InputError, ScenarioError
 from lifecycle_sim.events import Category, Clock, Kind, Trace
 from lifecycle_sim.program import schema
 from lifecycle_sim.program.check import problems
@@ -30,6 +30,7 @@ from lifecycle_sim.program.graph import (
     Storage,
 )
 from lifecycle_sim.program.places import Lines, Place
+from lifecycle_sim.program.recompute import recomputed
 from lifecycle_sim.program.schema import Reader
 from lifecycle_sim.spelling import closest
 from lifecycle_sim.units import BYTE_UNITS, TIME_UNITS
@@ -136,6 +137,13 @@ def program_of(text: str, source: str, given: Mapping[str, int]) -> Program:
         source=source,
     )
     found = reader.problems + ([] if reader.incomplete else problems(program, reader.doubtful))
+    if not found and settings.get("recompute"):
+        try:
+            return recomputed(program, settings["recompute"])
+        except InputError as error:
+            for problem in error.problems:
+                reader.problem(Place(), "recompute", problem.removeprefix("recompute "))
+            found = reader.problems
     if found:
         found = sorted(dict.fromkeys(found), key=line_number)
         raise ScenarioError([*_cause(text, source, given), *found] if len(found) > 1 else found)

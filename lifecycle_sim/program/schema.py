@@ -123,6 +123,7 @@ SETTINGS = {
     "device": Key(_text),
     "same_instant": Key(_text, words=_words(SameInstant)),
     "horizon": Key(_time),
+    "recompute": Key(_texts),
 }
 """The keys above all tables, beside ``capacity``, which is a size or a table."""
 HARMLESS = {

@@ -22,6 +22,7 @@ from lifecycle_sim.program.remat.search import SECONDS, frontier_of_regions, pla
 from lifecycle_sim.program.remat.step_problem import Price, flops_of, problem_of_step
 from lifecycle_sim.program.remat.strategies import Strategy, compare_strategies, usual_strategies
 from lifecycle_sim.program.step_graph import graphs_of
+from lifecycle_sim.study.plan_levels import PlannedLevels, plan_on_level
 from lifecycle_sim.study.recompute import CPU_RNG_STATE, Captured
 from lifecycle_sim.study.roofline import Rates, rates_of, time_of
 from lifecycle_sim.units import format_exact, parse_bytes
@@ -175,7 +176,7 @@ def region_problem(
         raise InputError(f"there is no objective {objective!r}: give 'flops' or 'time'")
     price: Price = flops_of if objective == "flops" else _nanoseconds(trace, rates)
     unit = "FLOP" if objective == "flops" else "ns"
-    rng_state = CPU_RNG_STATE if preserve_rng and recorded.device == "cpu" else 0
+    rng_state = _rng_state(trace, preserve_rng)
     return problem_of_step(graph, chosen, before=before, price=price, unit=unit, early_stop=early_stop, rng_state=rng_state).problem
 
 
@@ -197,10 +198,13 @@ def plan(
     early_stop: bool = True,
     solver: str = "auto",
     seconds: float = SECONDS,
+    basis: str = "requested",
+    preserve_rng: bool = True,
 ) -> RegionPlan:
     """Return which regions to recompute, at least cost, so that the peak is at most *budget*; of equal costs the lower peak.
 
-    The peak of a capture is that of the requested bytes of its last step. What the allocator makes of a plan, ``ls.what_if`` tells.
+    The peak of a capture is that of its last step: of the requested bytes, or of what the allocator's model makes of them. On allocated
+    and reserved bytes plans are searched on requested bytes and verified one by one; ``proven`` tells whether that found the cheapest.
 
     Args:
         asked: a capture of training steps without checkpointing, its trace, or a region problem made by hand.
@@ -210,26 +214,39 @@ def plan(
         early_stop: of a capture: whether recomputation stops at the last tensor needed.
         solver: ``"branch"``, ``"highs"`` (extra ``plan``), or ``"auto"``: branch and bound for up to 12 candidates.
         seconds: how long one search may take before its best plan is taken and its gap stated.
+        basis: of a capture: what the budget counts, ``"requested"``, ``"allocated"`` or ``"reserved"`` bytes.
+        preserve_rng: of a capture: whether each call keeps the state of the random number generators.
 
     Raises:
-        InputError: a budget that is none, an unknown solver, or what :func:`region_problem` raises.
+        InputError: a budget that is none, an unknown solver or basis, or what :func:`region_problem` raises.
         MissingExtraError: HiGHS is needed and not installed.
     """
     limit = _bytes(budget, "budget")
-    problem = _problem(asked, modules, objective, early_stop)
-    answer: PlanAnswer = plan_regions(problem, limit, solver=solver, seconds=seconds)
+    problem = _problem(asked, modules, objective, early_stop, preserve_rng)
+    if isinstance(asked, RegionProblem) and basis not in ("requested", problem.basis):
+        raise InputError(
+            f"a region problem counts {problem.basis} bytes: what the allocator makes of a plan can be asked of a capture alone"
+        )
+    if isinstance(asked, RegionProblem) or basis == "requested":
+        answer: PlanAnswer = plan_regions(problem, limit, solver=solver, seconds=seconds)
+        base_peak, basis = problem.evaluate(()), problem.basis
+    else:
+        trace = asked if isinstance(asked, Trace) else asked.trace
+        levels = PlannedLevels(trace, early_stop, _rng_state(trace, preserve_rng))
+        answer = plan_on_level(problem, levels.of, basis, limit, solver=solver, seconds=seconds)
+        base_peak = getattr(levels.of(()), basis)
     return RegionPlan(
         budget=answer.budget,
         fits=answer.plan is not None,
         plan=answer.plan,
         proven=answer.proven,
-        base_peak=problem.evaluate(()),
+        base_peak=base_peak,
         tightest=answer.tightest,
         corrections=answer.corrections,
         exact=answer.exact,
         candidates=len(problem.candidates),
         unit=problem.unit,
-        basis=problem.basis,
+        basis=basis,
     )
 
 
@@ -277,9 +294,16 @@ def frontier(
     )
 
 
-def _problem(asked: Asked, modules: str | Iterable[str] | None, objective: str, early_stop: bool) -> RegionProblem:
+def _rng_state(trace: Trace, preserve_rng: bool) -> int:
+    """Bytes of generator state that each call keeps on the device of *trace*."""
+    return CPU_RNG_STATE if preserve_rng and trace.devices[0].device == "cpu" else 0
+
+
+def _problem(
+    asked: Asked, modules: str | Iterable[str] | None, objective: str, early_stop: bool, preserve_rng: bool = True
+) -> RegionProblem:
     if not isinstance(asked, RegionProblem):
-        return region_problem(asked, modules, objective=objective, early_stop=early_stop)
+        return region_problem(asked, modules, objective=objective, early_stop=early_stop, preserve_rng=preserve_rng)
     if modules is not None:
         raise InputError("a region problem has its candidates: modules can be chosen of a capture alone")
     return asked

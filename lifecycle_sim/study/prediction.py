@@ -6,7 +6,7 @@ its model is given every request from the start of the process on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -50,6 +50,7 @@ class Prediction(Shown):
         retries: how often the allocator had to give memory back and try again.
         failures: the requests that could not be met; what followed the first was not replayed.
         evidence: whether the requests were measured or simulated; the levels are simulated.
+        marks: how many of the allocator's events there are before each event of the trace, and at its end.
     """
 
     device: str
@@ -58,6 +59,7 @@ class Prediction(Shown):
     retries: int
     failures: tuple[OutOfMemory, ...]
     evidence: Evidence
+    marks: Int64 = field(repr=False, compare=False)
 
     @property
     def fits(self) -> bool:
@@ -73,6 +75,15 @@ class Prediction(Shown):
         if level not in LEVELS:
             raise InputError(f"level {level!r} is not known: the levels are {', '.join(LEVELS)}")
         return max((getattr(step, level) for step in self.steps), default=0)
+
+    def reached(self, level: str = "reserved") -> int:
+        """Return the first event of the trace after which the peak of that level is there; -1 if it is there before the first.
+
+        Raises:
+            InputError: there is no such level.
+        """
+        first = int(np.argmax(getattr(self.levels, level) >= self.peak(level)))
+        return int(np.searchsorted(self.marks, first)) - 1
 
     def __repr__(self) -> str:
         return (
@@ -114,7 +125,7 @@ def predict(
     levels = allocator.levels()
     spans = [span for span in recorded.spans if span.kind == "step"] or [Span("step", "all", 0, len(recorded))]
     steps = tuple(_step(span, marks, levels) for span in spans)
-    return Prediction(recorded.device, steps, levels, allocator.counters.alloc_retries, tuple(allocator.failures), trace.evidence)
+    return Prediction(recorded.device, steps, levels, allocator.counters.alloc_retries, tuple(allocator.failures), trace.evidence, marks)
 
 
 def _chosen(trace: Trace, device: str | int | None) -> DeviceTrace:

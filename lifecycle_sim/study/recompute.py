@@ -1,7 +1,7 @@
-"""What if these modules were recomputed: the exact answer, from one capture without checkpointing.
+"""What if these modules were recomputed, tensors were divided among ranks, or lay on the host: from one capture without any of it.
 
-The edit itself is in :mod:`lifecycle_sim.program.remat`; here its trace is given to the replay and to the allocator's model, beside the
-trace as it was.
+The edits themselves are in :mod:`lifecycle_sim.program.remat` and :mod:`lifecycle_sim.program.edits`; here their trace is given to the
+replay and to the allocator's model, beside the trace as it was.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from lifecycle_sim.display import Shown
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Category, DeviceTrace, Kind, Span, Trace
 from lifecycle_sim.events.trace import Int64
-from lifecycle_sim.program.remat import Edit, chosen_policy, chosen_regions, edit
+from lifecycle_sim.program.edits.offload import Offload, Transfers
+from lifecycle_sim.program.edits.sharding import Communication, Sharding
+from lifecycle_sim.program.remat import Edit, chosen_policy, edit
 from lifecycle_sim.program.remat.holds import Happens
 from lifecycle_sim.program.remat.policies import Policy
-from lifecycle_sim.program.remat.trace import edited_trace
 from lifecycle_sim.program.step_graph import NO_STORAGE, StepGraph, StepOperator, graphs_of
 from lifecycle_sim.replay import DeviceReplay, replay_device
 from lifecycle_sim.replay.attribution import Share, attribute
 from lifecycle_sim.study.prediction import Prediction, StepLevels, predict
 from lifecycle_sim.study.roofline import Rates, Seconds, rates_of, time_of
+from lifecycle_sim.study.step_edits import CPU_RNG_STATE as CPU_RNG_STATE
+from lifecycle_sim.study.step_edits import Asked, edited
 from lifecycle_sim.units import format_exact
 
-CPU_RNG_STATE = 5056
-"""Bytes of the state of the CPU's random number generator, a Mersenne Twister: ``torch.get_rng_state().nbytes``."""
 HOLDERS = 5
 SLICES = 100
 REENTRANT = (
@@ -113,6 +114,10 @@ class Recompute(Shown):
         upper: the most requested bytes, as captured and edited, if every kernel term without a value took its most.
         prediction: what the allocator makes of ``trace`` on the device with its capacity.
         notes: what differs in values, and what is not counted.
+        ran: what all operators of the edited step cost.
+        edited_by: the edits beside recomputation, in words.
+        communication: what a rank exchanges with the others in the step; None without sharding.
+        transfers: what the copies to the host and back come to; None without any.
     """
 
     modules: tuple[str, ...]
@@ -134,6 +139,10 @@ class Recompute(Shown):
     upper: tuple[int, int]
     prediction: Prediction
     notes: tuple[str, ...]
+    ran: Cost
+    edited_by: tuple[str, ...] = ()
+    communication: Communication | None = None
+    transfers: Transfers | None = None
 
     @property
     def saves(self) -> int:
@@ -188,18 +197,22 @@ class Recompute(Shown):
 
 def what_if(
     captured: Captured | Trace,
-    checkpoint: str | Iterable[str],
+    checkpoint: str | Iterable[str] = (),
     policy: Policy | None = None,
     early_stop: bool = True,
     preserve_rng: bool = True,
     *,
+    optimizer: str | None = None,
+    sharding: Sharding | str | None = None,
+    offloaded: Offload | None = None,
+    base: Captured | Trace | None = None,
     reentrant: bool = False,
     capacity: int | None = None,
     settings: str = "",
     rates: Rates | None = None,
     seconds: Seconds | None = None,
 ) -> Recompute:
-    """Return what *captured* would be if torch checkpointed modules of it, exactly: every allocation and free of every step.
+    """Return what *captured* would be if torch checkpointed modules of it, or it were edited otherwise: every allocation and free.
 
     Args:
         captured: a capture of training steps without checkpointing of these modules, or its trace.
@@ -207,6 +220,10 @@ def what_if(
         policy: operators whose outputs are saved all the same: their names, a policy by name, or a function of an operator.
         early_stop: whether recomputation stops at the last tensor needed, as is torch's default.
         preserve_rng: whether each call keeps the state of the random number generators.
+        optimizer: ``"sgd"``: plain SGD in place of the capture's optimizer.
+        sharding: what is divided among ranks, such as ``"zero3:8"``.
+        offloaded: what lies on the host for a while.
+        base: what to compare with, in place of *captured*: a capture of the program before it was changed.
         reentrant: refused: its schedule is another.
         capacity: bytes of the device, in place of the card's own.
         settings: allocator options in PyTorch's syntax.
@@ -221,58 +238,55 @@ def what_if(
     trace = captured if isinstance(captured, Trace) else captured.trace
     graphs = graphs_of(trace)
     patterns = [checkpoint] if isinstance(checkpoint, str) else list(checkpoint)
-    if not patterns:
-        raise InputError("no module is named: give paths or patterns, such as 'blocks.*'")
-    on_host = trace.devices[0].device != "cpu"
-    state = CPU_RNG_STATE if preserve_rng and not on_host else 0
-    last = graphs[-1]
-    calls = chosen_regions(last, patterns)
-    chosen = {_ordinal(last, number) for number in calls}
-    edits: list[Edit] = []
-    for graph in graphs:
-        first = edits[-1].first_new + len(edits[-1].copies) if edits else None
-        wanted = [number for number, call in enumerate(graph.calls) if call.grad and _ordinal(graph, number) in chosen]
-        saved = chosen_policy(graph, policy) if policy is not None else ()
-        edits.append(edit(graph, wanted, saved, early_stop, state, first))
-    changed = edited_trace(trace, edits)
-    levels = [predict(_unlimited(each), settings=settings) for each in (trace, changed)]
-    at = [span.name for span in trace.devices[0].spans if span.kind == "step"].index(last.name)
-    steps = [prediction.steps[at] for prediction in levels]
-    replays = [replay_device(each) for each in (trace, changed)]
+    if not patterns and optimizer is None and sharding is None and offloaded is None and base is None:
+        raise InputError("no module is named, and no other edit: give paths or patterns, such as 'blocks.*'")
+    before = trace if base is None else base if isinstance(base, Trace) else base.trace
     known = _rates(trace) if rates is None and seconds is None else rates
+    divided = Sharding.parse(sharding) if isinstance(sharding, str) else sharding
+    asked = Asked(tuple(patterns), policy, early_stop, preserve_rng, optimizer, divided, offloaded)
+    made = edited(trace, graphs, asked, known, seconds)
+    edits, last = made.edits, graphs[-1]
+    old = last if base is None else graphs_of(before)[-1]
+    levels = [predict(_unlimited(each), settings=settings) for each in (before, made.trace)]
+    steps = [_levels_of(prediction, graph.name) for prediction, graph in zip(levels, (old, last), strict=True)]
+    replays = [replay_device(each) for each in (before, made.trace)]
     ran = [last.operators[number] for number in edits[-1].again]
-    notes = dict.fromkeys(note for each in edits for note in each.notes)
-    if not preserve_rng and any(row.random for row in ran):
-        notes["the state of the random number generators is not preserved: what is drawn again differs, and gradients are wrong"] = None
-    if preserve_rng and on_host:
-        notes[f"each live call keeps {CPU_RNG_STATE:,} bytes and 16 for each device as generator state, on the host: not counted"] = None
+    as_it_was = edit(old)
     return Recompute(
-        modules=tuple(dict.fromkeys(last.calls[number].module for number in sorted(calls))),
-        calls=len(calls),
+        modules=tuple(dict.fromkeys(last.calls[number].module for number in sorted(edits[-1].calls))),
+        calls=len(edits[-1].calls),
         early_stop=early_stop,
         saved=tuple(sorted({last.operators[number].name for number in (chosen_policy(last, policy) if policy is not None else ())})),
         step=last.name,
         base=steps[0],
         edited=steps[1],
-        base_binding=_binding(replays[0], last.name, edit(last)),
+        base_binding=_binding(replays[0], old.name, as_it_was),
         binding=_binding(replays[1], last.name, edits[-1]),
-        cost=_cost(last.operators, known, seconds),
+        cost=_cost(old.operators, known, seconds),
         extra=_cost(ran, known, seconds),
         bound=seconds is None,
-        changes=_changes(trace, changed, last, edits[-1]),
-        base_trace=trace,
-        trace=changed,
-        edits=tuple(edits),
-        upper=(_upper(trace, edit(last)), _upper(changed, edits[-1])),
-        prediction=_within(changed, levels[1], capacity, settings),
-        notes=tuple(notes),
+        changes=_changes(before, made.trace, old, edits[-1]),
+        base_trace=before,
+        trace=made.trace,
+        edits=edits,
+        upper=(_upper(before, as_it_was), _upper(made.trace, edits[-1])),
+        prediction=_within(made.trace, levels[1], capacity, settings),
+        notes=made.notes,
+        ran=_cost(list(_operators(edits[-1])), known, seconds),
+        edited_by=asked.told(),
+        communication=made.communication,
+        transfers=made.transfers,
     )
 
 
-def _ordinal(graph: StepGraph, number: int) -> tuple[str, int]:
-    """A call as its module and which call of it this is."""
-    module = graph.calls[number].module
-    return module, sum(call.module == module for call in graph.calls[:number])
+def _operators(edited: Edit) -> Iterable[StepOperator]:
+    for event in edited.events:
+        if event.happens in (Happens.OPERATOR, Happens.AGAIN):
+            yield edited.graph.operators[event.value]
+
+
+def _levels_of(prediction: Prediction, step: str) -> StepLevels:
+    return next(levels for levels in prediction.steps if levels.name == step)
 
 
 def _unlimited(trace: Trace) -> Trace:
@@ -375,7 +389,7 @@ def _most(trace: Trace, step: str, category: Category) -> int:
 
 
 def _changes(base: Trace, changed: Trace, graph: StepGraph, edited: Edit) -> tuple[Change, ...]:
-    """What recomputation changes, and what it does not."""
+    """What the edit changes, and what it does not; *graph* is the step before it."""
     kinds = (
         ("parameters", Category.PARAMETER),
         ("buffers", Category.BUFFER),
@@ -384,9 +398,10 @@ def _changes(base: Trace, changed: Trace, graph: StepGraph, edited: Edit) -> tup
         ("activations", Category.ACTIVATION),
     )
     rows = [Change(f"{name}, at most", "B", *(_most(trace, graph.name, kind) for trace in (base, changed))) for name, kind in kinds]
-    inputs = {storage for number in edited.calls for storage in (*graph.calls[number].inputs, *graph.calls[number].others)} - {NO_STORAGE}
-    rows.append(Change("inputs held at the boundary", "B", 0, sum(graph.sizes[storage] for storage in inputs)))
-    flops = sum(row.flops for row in graph.operators)
-    rows.append(Change("FLOPs of the model, forward and backward", "FLOPs", flops, flops))
-    rows.append(Change("FLOPs run again", "FLOPs", 0, sum(graph.operators[number].flops for number in edited.again)))
+    after = edited.graph
+    inputs = {storage for number in edited.calls for storage in (*after.calls[number].inputs, *after.calls[number].others)} - {NO_STORAGE}
+    rows.append(Change("inputs held at the boundary", "B", 0, sum(after.sizes[storage] for storage in inputs)))
+    flops = [sum(row.flops for row in each.operators) for each in (graph, after)]
+    rows.append(Change("FLOPs of the model, forward and backward", "FLOPs", *flops))
+    rows.append(Change("FLOPs run again", "FLOPs", 0, sum(after.operators[number].flops for number in edited.again)))
     return tuple(rows)

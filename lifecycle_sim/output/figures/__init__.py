@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lifecycle_sim.output.figures.blocks import address_map
+    from lifecycle_sim.output.figures.edges import batch_frontier
     from lifecycle_sim.output.figures.files import save
     from lifecycle_sim.output.figures.intervals import lifecycle_chart
     from lifecycle_sim.output.figures.line_gantt import line_visits
     from lifecycle_sim.output.figures.line_levels import line_occupancy, line_variants
     from lifecycle_sim.output.figures.lines import levels
     from lifecycle_sim.output.figures.occupancy import timeline
+    from lifecycle_sim.output.figures.plans import plan_frontier
+    from lifecycle_sim.output.figures.recomputed import recomputed_lifecycles, recomputed_timeline
     from lifecycle_sim.output.figures.rectangles import address_time
     from lifecycle_sim.output.figures.schedules import schedule_chart, schedule_twins
     from lifecycle_sim.output.figures.shares import composition
@@ -26,12 +29,16 @@ if TYPE_CHECKING:
 __all__ = [
     "address_map",
     "address_time",
+    "batch_frontier",
     "composition",
     "levels",
     "lifecycle_chart",
     "line_occupancy",
     "line_variants",
     "line_visits",
+    "plan_frontier",
+    "recomputed_lifecycles",
+    "recomputed_timeline",
     "save",
     "schedule_chart",
     "schedule_twins",
@@ -42,12 +49,16 @@ __all__ = [
 _HOMES = {
     "address_map": "blocks",
     "address_time": "rectangles",
+    "batch_frontier": "edges",
     "composition": "shares",
     "levels": "lines",
     "lifecycle_chart": "intervals",
     "line_occupancy": "line_levels",
     "line_variants": "line_levels",
     "line_visits": "line_gantt",
+    "plan_frontier": "plans",
+    "recomputed_lifecycles": "recomputed",
+    "recomputed_timeline": "recomputed",
     "save": "files",
     "schedule_chart": "schedules",
     "schedule_twins": "schedules",

@@ -35,8 +35,7 @@ def save(figure: Figure | Axes, path: str | os.PathLike[str], force: bool = Fals
     """
     target = Path(path)
     suffix = target.suffix.lower()
-    if suffix not in WITHOUT_DATES:
-        raise InputError(f"{target}: a figure is written as {', '.join(WITHOUT_DATES)}, not as {suffix or 'a file without a suffix'!r}")
+    check_target(target)
     refuse_to_overwrite(target, force)
     drawn = figure if isinstance(figure, Figure) else figure.figure
     if not isinstance(drawn, Figure):
@@ -47,3 +46,15 @@ def save(figure: Figure | Axes, path: str | os.PathLike[str], force: bool = Fals
         drawn.savefig(stream, format=suffix[1:], metadata=WITHOUT_DATES[suffix], facecolor="white")
     write_atomically(target, stream.getvalue(), force)
     return target
+
+
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Check that a figure can be written to *path*, before what it shows is worked out.
+
+    Raises:
+        InputError: another suffix than :func:`save` writes.
+    """
+    target = Path(path)
+    suffix = target.suffix.lower()
+    if suffix not in WITHOUT_DATES:
+        raise InputError(f"{target}: a figure is written as {', '.join(WITHOUT_DATES)}, not as {suffix or 'a file without a suffix'!r}")

@@ -219,13 +219,18 @@ class _Panel:
     def limits(self, figures: LineFigures, highest: float) -> list[tuple[Artist, str]]:
         """What the legend shows for average and capacity."""
         told, average = words_of(figures), float(figures.total.average)
-        span = "" if (figures.begin, figures.end) == (0, figures.run.end) else f" over {told.time(figures.end - figures.begin)}"
-        found: list[tuple[Artist, str]] = [(Line2D([], [], **AVERAGE_LOOK), f"average {told.short(average)}{span}")]
+        found: list[tuple[Artist, str]] = [(Line2D([], [], **AVERAGE_LOOK), f"average {told.short(average)}{_window(figures)}")]
         if (capacity := figures.total.capacity) is not None:
             seen = capacity <= highest
             line = Line2D([], [], **CAPACITY_LOOK) if seen else Line2D([], [], linestyle="none")
             found.append((line, f"capacity {told.short(capacity)}{'' if seen else ', above the figure'}"))
         return found
+
+
+def _window(figures: LineFigures) -> str:
+    """Over how long the average is, where that is not the whole run."""
+    whole = (figures.begin, figures.end) == (0, figures.run.end)
+    return "" if whole else f" over {words_of(figures).time(figures.end - figures.begin)}"
 
 
 def _axes(ax: Axes, figures: LineFigures, panel: _Panel) -> None:
@@ -278,10 +283,11 @@ def _beside(ax: Axes, name: str, figures: LineFigures, panel: _Panel) -> None:
     where, peak = figures.total.peak_time / panel.scale, figures.total.peak
     ax.plot([where], [peak], "o", markersize=5, color=style.PEAK, markeredgecolor=style.PAPER, zorder=8, clip_on=False, gid="peak")
     verdict = {True: "fits", False: "deadlock" if figures.deadlock else "does not fit", None: ""}[figures.fits]
+    verdict += " in this run" if verdict and figures.run.line.replications > 1 else ""
     rows = [
         (shown(name, 30), style.INK, "bold"),
         (f"total work  {told.short_work(figures.total.area)}", style.INK, "normal"),
-        (f"average  {told.short(float(figures.total.average))}", style.INK, "normal"),
+        (f"average  {told.short(float(figures.total.average))}{_window(figures)}", style.INK, "normal"),
         (f"peak  {told.short(peak)}{f', {verdict}' if verdict else ''}", style.PEAK if figures.fits is False else style.INK, "bold"),
     ]
     for row, (text, colour, weight) in enumerate(rows):

@@ -16,10 +16,11 @@ Natural lifetimes are never changed: what the program itself refers to stays for
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from lifecycle_sim.errors import InputError
+from lifecycle_sim.events import Category
 from lifecycle_sim.program.remat.again import Again
 from lifecycle_sim.program.remat.frames import Frame, Key
 from lifecycle_sim.program.remat.holds import Account, Event, Happens
@@ -38,6 +39,7 @@ class Edit:
         copies: for each copy the storage that it is one of; ``NO_STORAGE`` for the state of a random number generator.
         sizes: bytes of each copy.
         notes: what differs in the values, though not in the bytes.
+        own: label and category of copies that are of a kind of their own, such as the buffer of a gathered parameter.
     """
 
     graph: StepGraph
@@ -47,6 +49,7 @@ class Edit:
     copies: tuple[int, ...]
     sizes: tuple[int, ...]
     notes: tuple[str, ...] = ()
+    own: Mapping[int, tuple[str, Category]] = field(default_factory=dict)
 
     @property
     def again(self) -> tuple[int, ...]:

@@ -48,6 +48,7 @@ class PlanAnswer:
         tightest: where there is no plan, the one found with the least peak.
         corrections: plans that the rows admitted and the simulator did not.
         exact: the rows told the exact peak of every plan that was looked at.
+        least: no plan within the budget costs less; 0 where nothing is known.
     """
 
     budget: int
@@ -56,6 +57,7 @@ class PlanAnswer:
     tightest: Plan | None
     corrections: int
     exact: bool
+    least: int = 0
 
 
 @dataclass(frozen=True)

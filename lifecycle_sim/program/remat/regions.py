@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.program.step_graph import NO_CALL, NO_STORAGE, Mark, StepGraph
-from lifecycle_sim.spelling import closest
-
-_SET = re.compile(r"\[!?[\w-]+\]")
+from lifecycle_sim.spelling import closest, path_expression
 
 
 @dataclass(frozen=True)
@@ -97,8 +95,7 @@ def chosen_regions(graph: StepGraph, patterns: Iterable[str]) -> frozenset[int]:
         if at and not nth.isdigit():
             problems.append(f"checkpoint {pattern!r}: after @ comes the number of a call, counted from 0, such as cell@2")
             continue
-        matches = re.compile(_expression(name)).match
-        modules = [path for path in paths if matches(path)]
+        modules = paths_of(name, paths)
         calls = [number for path in modules for number in paths[path] if not nth or paths[path].index(number) == int(nth)]
         if not calls:
             problems.append(f"checkpoint {pattern!r} {_nothing(name, nth, modules, paths)}")
@@ -130,12 +127,10 @@ def _recomputed(graph: StepGraph) -> set[int]:
     return found
 
 
-def _expression(pattern: str) -> str:
-    """Return a shell pattern as a regular expression in which a single star or mark stands for no dot."""
-    signs = {"**": ".*", "*": "[^.]*", "?": "[^.]"}
-    parts = re.split(r"(\*\*|\*|\?|\[!?[^\]]+\])", pattern)
-    made = [signs.get(part) or (re.sub(r"^\[!", "[^", part) if _SET.fullmatch(part) else re.escape(part)) for part in parts]
-    return "".join(made) + r"\Z"
+def paths_of(pattern: str, paths: Iterable[str]) -> list[str]:
+    """Return those of *paths* that *pattern* chooses, as in :func:`chosen_regions` but without ``@``."""
+    matches = re.compile(path_expression(pattern)).fullmatch
+    return [path for path in paths if matches(path)]
 
 
 def _nothing(name: str, nth: str, modules: list[str], paths: dict[str, list[int]]) -> str:

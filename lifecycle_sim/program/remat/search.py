@@ -29,7 +29,9 @@ CORRECTIONS = 1000
 """Plans that may turn out above the budget before a search is given up."""
 
 
-def plan_regions(problem: RegionProblem, budget: int, *, solver: str = "auto", seconds: float = SECONDS) -> PlanAnswer:
+def plan_regions(
+    problem: RegionProblem, budget: int, *, solver: str = "auto", seconds: float = SECONDS, corrections: int = CORRECTIONS
+) -> PlanAnswer:
     """Return the cheapest plan of *problem* whose peak is at most *budget* bytes; of equal costs the one of lower peak.
 
     Args:
@@ -37,6 +39,7 @@ def plan_regions(problem: RegionProblem, budget: int, *, solver: str = "auto", s
         budget: bytes, on the problem's basis.
         solver: ``"branch"``, ``"highs"`` (extra ``plan``), or ``"auto"``: branch and bound for few candidates.
         seconds: how long one search may take.
+        corrections: plans that may turn out above the budget before the search is given up.
 
     Raises:
         InputError: an unknown solver, or a budget that is negative.
@@ -45,11 +48,11 @@ def plan_regions(problem: RegionProblem, budget: int, *, solver: str = "auto", s
     if budget < 0:
         raise InputError(f"a budget of {budget:,} bytes is negative")
     search = _Search(problem, solver, seconds)
-    plan, proven = search.cheapest(budget)
+    plan, proven = search.cheapest(budget, corrections)
     tightest = None
     if plan is None:
         tightest = search.lowest()
-    return PlanAnswer(budget, plan, proven and search.never_above, tightest, search.corrections, search.exact)
+    return PlanAnswer(budget, plan, proven and search.never_above, tightest, search.corrections, search.exact, search.least)
 
 
 def frontier_of_regions(
@@ -107,6 +110,8 @@ class _Search:
     solver: str
     seconds: float
     corrections: int = 0
+    least: int = 0
+    """No plan within the budget costs less, as far as was searched."""
     exact: bool = True
     never_above: bool = True
     """No row was seen to tell more than the simulator."""
@@ -144,14 +149,15 @@ class _Search:
             self._peaks[plan] = peak
         return self._peaks[plan]
 
-    def cheapest(self, budget: int | None) -> tuple[Plan | None, bool]:
+    def cheapest(self, budget: int | None, corrections: int = CORRECTIONS) -> tuple[Plan | None, bool]:
         """The cheapest plan within *budget* that the simulator confirms, and whether that is proven."""
-        for _ in range(CORRECTIONS):
+        for _ in range(corrections):
             found = self._against_known(self._least_cost(budget), budget)
             if found.plan is None:
                 return None, found.proven
             if budget is None or self.peak(found.plan) <= budget:
                 return self._plan(found), found.proven
+            self.least = found.bound
             self._correct(found.plan, budget)
         return None, False
 

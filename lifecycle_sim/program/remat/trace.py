@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
@@ -20,24 +20,27 @@ STATE = "rng_state"
 
 
 class _Row(NamedTuple):
-    """An event of the new trace: the storage, the event of the old trace that tells its attributes, its phase."""
+    """An event of the new trace: the storage, the event of the old trace that tells its attributes, its phase, and what it says itself."""
 
     kind: int
     address: int
     source: int
     size: int
     phase: str
+    own: tuple[str, Category] | None = None
 
 
-def edited_trace(trace: Trace, edits: Sequence[Edit]) -> Trace:
-    """Return *trace*, a capture, with the steps of *edits* as they are edited.
+def edited_trace(trace: Trace, edits: Sequence[Edit], gone: Collection[int] = ()) -> Trace:
+    """Return *trace*, a capture, with the steps of *edits* as they are edited, and without the storages *gone*.
 
     Storages that are allocated again have the phase ``recompute`` in their stacks. What was an activation and now goes before the backward
     pass begins is temporary, as it would be in a capture. Its evidence is simulated; its format is ``what-if``.
     """
     recorded = trace.devices[0]
     events = recorded.events
-    kinds, addresses, sizes = events.kind.tolist(), events.address.tolist(), events.size.tolist()
+    kinds, addresses = events.kind.tolist(), events.address.tolist()
+    known = edits[0].graph.sizes
+    sizes = [known[address] for address in addresses]
     born = {address: place for place, (kind, address) in enumerate(zip(kinds, addresses, strict=True)) if kind == Kind.ALLOC}
     phases = _phases(recorded.spans, len(events))
     rows: list[_Row] = []
@@ -45,7 +48,9 @@ def edited_trace(trace: Trace, edits: Sequence[Edit]) -> Trace:
     at = 0
 
     def copy(stop: int) -> None:
-        rows.extend(_Row(kinds[i], addresses[i], born[addresses[i]], sizes[i], phases[i]) for i in range(at, stop))
+        rows.extend(
+            _Row(kinds[i], addresses[i], born[addresses[i]], sizes[i], phases[i]) for i in range(at, stop) if addresses[i] not in gone
+        )
 
     for edit in edits:
         copy(edit.graph.start)
@@ -90,6 +95,7 @@ def _edited(edit: Edit, born: dict[int, int], phases: Sequence[str]) -> Iterable
             NO_STORAGE if storage == NO_STORAGE else born[storage],
             edit.size(value),
             phase,
+            edit.own.get(value),
         )
 
 
@@ -135,14 +141,20 @@ def _columns(trace: Trace, rows: Sequence[_Row], stacks: StackBuilder, labels: l
 
     old_stack, old_label, old_category = events.stack.tolist(), events.label.tolist(), events.category.tolist()
     made: dict[int, tuple[int, int, int]] = {}
+    numbers: dict[str, int] = {}
+
+    def number(label: str) -> int:
+        if label not in numbers:
+            numbers[label] = len(labels)
+            labels.append(label)
+        return numbers[label]
+
     lives = _lives(rows)
     stack_column, label_column, category_column = [], [], []
     for row in rows:
         if row.kind == Kind.ALLOC:
             if row.source == NO_STORAGE:
-                if STATE not in labels:
-                    labels.append(STATE)
-                told = (NO_STACK, labels.index(STATE), int(Category.WORKSPACE))
+                told = (NO_STACK, number(STATE), int(Category.WORKSPACE))
             else:
                 stack, category = old_stack[row.source], old_category[row.source]
                 copied = row.phase == RECOMPUTE and row.address != int(events.address[row.source])
@@ -152,6 +164,8 @@ def _columns(trace: Trace, rows: Sequence[_Row], stacks: StackBuilder, labels: l
                 elif category == Category.ACTIVATION and row.address not in lives:
                     category = int(Category.TEMPORARY)
                 told = (stack, old_label[row.source], category)
+            if row.own is not None:
+                told = (told[0], number(row.own[0]), int(row.own[1]))
             made[row.address] = told
         stack, label, category = made.get(row.address, (NO_STACK, NO_LABEL, 0))
         stack_column.append(stack)

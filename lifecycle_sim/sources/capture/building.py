@@ -65,6 +65,20 @@ def build_on_meta(build: Callable[[], Any], dtype: Any = None) -> Any:
     return model
 
 
+def flatten_recurrent(model: Any) -> int:
+    """Let the weights of each recurrent layer of *model* lie in one storage, as for cuDNN; return how many layers there are."""
+    layers = [module for module in model.modules() if isinstance(module, torch.nn.RNNBase)]
+    for layer in layers:
+        weights = list(layer.parameters())
+        if len({weight.dtype for weight in weights}) == 1 and all(weight.is_meta for weight in weights):
+            flat = torch.empty(sum(weight.numel() for weight in weights), dtype=weights[0].dtype, device="meta")
+            at = 0
+            for weight in weights:
+                weight.data = flat[at : at + weight.numel()].view(weight.shape)
+                at += weight.numel()
+    return len(layers)
+
+
 @contextmanager
 def moves_left_out() -> Iterator[None]:
     """Let ``module.to(device)`` and ``module.cuda()`` stay where they are; a dtype or memory format still converts."""

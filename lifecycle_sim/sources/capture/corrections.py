@@ -38,6 +38,16 @@ FILLING_NODES = frozenset(
 )
 """Backward nodes that fill zeros of their own."""
 
+CHAINED = {
+    aten.sub.Tensor: aten.sub_.Tensor,
+    aten.mul.Tensor: aten.mul_.Tensor,
+    aten.div.Scalar: aten.div_.Scalar,
+    aten.div.Tensor: aten.div_.Tensor,
+}
+CHAINING_NODE = "BinaryCrossEntropyWithLogitsBackward0"
+"""A backward node that goes on in the tensor that its first operator made."""
+
+
 _dense = "is_non_overlapping_and_dense"
 _is_dense = getattr(torch._prims_common, f"{_dense}_or_false", None) or getattr(torch._prims_common, _dense)  # the first since PyTorch 2.8
 
@@ -56,13 +66,15 @@ A storage that one tensor has is referred to once up to PyTorch 2.9, and twice l
 
 def in_backward(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return what runs instead of *func* in a backward pass without a mode: its variant in place, or *func* itself."""
-    if torch.is_grad_enabled() or (func is not ADD and func not in IN_PLACE):
+    if torch.is_grad_enabled() or (func is not ADD and func not in IN_PLACE and func not in CHAINED):
         return func
     node = torch._C._current_autograd_node()
     if node is None:
         return func
     if func is ADD:
         return ADD_IN_PLACE if not kwargs and _is_accumulated(*args) else func
+    if func in CHAINED:
+        return CHAINED[func] if node.name() == CHAINING_NODE and _is_unshared(args[0]) else func
     return IN_PLACE[func] if node.name() in FILLING_NODES else func
 
 
@@ -73,7 +85,10 @@ def _is_accumulated(old: Any, new: Any) -> bool:
         and isinstance(new, torch.Tensor)
         and old.shape == new.shape
         and old.dtype == new.dtype
-        and _owners(old) <= OWNERS_OF_BUFFER
-        and old._use_count() <= HOLDERS_OF_TENSOR
-        and _is_dense(old)
+        and _is_unshared(old)
     )
+
+
+def _is_unshared(old: Any) -> bool:
+    """Whether nothing but the backward pass holds *old*."""
+    return bool(_owners(old) <= OWNERS_OF_BUFFER and old._use_count() <= HOLDERS_OF_TENSOR and _is_dense(old))

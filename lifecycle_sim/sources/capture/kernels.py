@@ -7,16 +7,18 @@ from math import prod
 from typing import Any
 
 ALIGNMENT = 256
-RADIX_BITS, RADIX, SORT_TILE = 8, 256, 4608
-SORT_CONTROL = 511
-SORTS_ALONE = 1024
-"""Up to so many keys one block sorts, and takes one byte."""
+RADIX_BITS, RADIX = 8, 256
+SORT_THREADS, SORT_SLACK = 384, 255
+SMALL_KEY_TILE = 5632
+"""Keys of two bytes that a block takes, with values of eight."""
+LONE_THREADS, LONE_ITEMS = 256, 19
+"""A block of so many threads sorts so many four-byte items each alone, and takes one byte."""
 SORTS_KNOWN_FOR = (90, 100)
 SELECT_BYTES = 1279
 FLASH_ROWS, FLASH_COLUMNS, FLASH_SPLIT_ROWS = 128, 32, 64
 EFFICIENT_BLOCK, EFFICIENT_LOCK = 64, 16
 FULL, GOOD, MOST_SPLITS = 0.8, 0.85, 128
-MATRIX = 2
+MATRIX, VOLUME = 2, 3
 
 
 def round_up(size: int, to: int) -> int:
@@ -24,15 +26,27 @@ def round_up(size: int, to: int) -> int:
     return -(-size // to) * to
 
 
-def sort_bytes(count: int, largest: int) -> int:
-    """Return what cub's radix sort of *count* int64 pairs takes, with keys below *largest* (``DeviceRadixSort``, one sweep).
+def sort_bytes(count: int, bits: int, key: int = 8, value: int = 8) -> int:
+    """Return what cub's radix sort takes (``DeviceRadixSort`` in one sweep, as tuned for architecture 9.0).
 
-    Both arrays a second time, a histogram for each pass of 8 bits, a look-back entry for each tile and digit, and control blocks.
+    A histogram for each pass of 8 bits, a look-back entry for each tile and digit, both arrays a second time if there are several
+    passes, and a counter for each pass.
+
+    Args:
+        count: keys.
+        bits: bits of a key that are sorted by.
+        key: bytes of a key.
+        value: bytes of the value that goes with it, 0 for none.
     """
-    if count <= SORTS_ALONE:
+    widest = max(key, value)
+    if count <= LONE_THREADS * (LONE_ITEMS * 4 // widest):
         return 1
-    passes = -(-max(largest, 1).bit_length() // RADIX_BITS)
-    return 2 * round_up(8 * count, ALIGNMENT) + passes * RADIX * 8 + -(-count // SORT_TILE) * RADIX * 4 + SORT_CONTROL
+    nominal = (20 if not value else 17 if value < 8 else 29) if key == 4 else 30 if value < 8 else 24
+    tile = SORT_THREADS * (nominal * 4 // max(widest, 4)) if key >= 4 else SMALL_KEY_TILE
+    passes = -(-bits // RADIX_BITS)
+    again = 1 if passes > 1 else 0
+    parts = (passes * RADIX * 8, -(-count // tile) * RADIX * 4, again * key * count, again * value * count, 4 * passes)
+    return sum(round_up(part, ALIGNMENT) for part in parts) + SORT_SLACK
 
 
 def takes_layout(operand: Any) -> bool:
@@ -78,13 +92,18 @@ def flash_backward(query: Sequence[int]) -> tuple[int, int]:
     return 4 * batch * heads * rows, 4 * batch * rows * heads * rounded
 
 
-def efficient_backward(query: Sequence[int], wide: bool) -> tuple[int, int, int]:
+def efficient_backward(query: Sequence[int], width_out: int, wide: bool) -> tuple[int, int, int]:
     """Return the bytes of the product of result and gradient (if *wide*: float32), of the row sums, and of the gradient blocks.
+
+    Args:
+        query: the query's sizes.
+        width_out: the width of the values, and so of the result.
+        wide: whether all is in float32.
 
     Source: ``attention_backward.cu`` and ``kernel_backward.h`` of memory-efficient attention.
     """
     batch, heads, rows, width = query
-    product = 4 * batch * heads * rows * width if wide else 0
+    product = 4 * batch * heads * rows * width_out if wide else 0
     tiles = -(-rows // EFFICIENT_BLOCK) * -(-width // EFFICIENT_BLOCK)
     return product, 4 * batch * heads * rows, batch * heads * tiles * (4 * EFFICIENT_BLOCK**2 + EFFICIENT_LOCK)
 
@@ -111,7 +130,7 @@ def columns(
         dilation: see there.
         transposed: whether the convolution is transposed.
         groups: how many groups of channels; each by itself (depthwise) needs no columns.
-        forward: a forward with 1 × 1 kernels, unit strides and no padding needs none.
+        forward: a forward with 1 × 1 kernels, unit strides and no padding needs none, but in three dimensions.
 
     Source: ``ConvolutionMM2d.cu``, ``NaiveConvolutionTranspose2d.cu``, ``vol2col``.
     """
@@ -120,8 +139,19 @@ def columns(
         return 0
     if transposed:
         return int(image.element_size() * weight.shape[1] * prod(kernel) * prod(image.shape[2:]))
-    if forward and all(k == 1 and s == 1 and not p for k, s, p in zip(kernel, stride, padding, strict=False)):
+    if forward and len(kernel) < VOLUME and all(k == 1 and s == 1 and not p for k, s, p in zip(kernel, stride, padding, strict=False)):
         return 0
     sizes = zip(image.shape[2:], kernel, stride, padding, dilation, strict=False)
     out = [(size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in sizes]
     return int(image.element_size() * weight.shape[1] * prod(kernel) * prod(out))
+
+
+def output_bytes(
+    image: Any, weight: Any, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], transposed: bool, extra: Sequence[int]
+) -> int:
+    """Return the bytes of one channel of one result of a convolution."""
+    kernel = tuple(weight.shape[2:])
+    sizes = zip(image.shape[2:], kernel, stride, padding, dilation, extra, strict=False)
+    if transposed:
+        return int(image.element_size() * prod((size - 1) * s - 2 * p + d * (k - 1) + e + 1 for size, k, s, p, d, e in sizes))
+    return int(image.element_size() * prod((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d, _ in sizes))

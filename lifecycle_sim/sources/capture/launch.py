@@ -11,14 +11,16 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pickle import PicklingError
 from typing import Any
 
 from lifecycle_sim.errors import CaptureError, InputError, LifecycleError, MissingExtraError
 from lifecycle_sim.sources.capture.named import chosen_terms, left_after
-from lifecycle_sim.sources.capture.plan import NEWEST, Plan, PlanFile, dtype_name
+from lifecycle_sim.sources.capture.plan import NEWEST, Plan, PlanFile, Recomputed, dtype_name
 from lifecycle_sim.sources.capture.profiles import DeviceProfile, find_profile
 from lifecycle_sim.sources.capture.record import Capture
+from lifecycle_sim.sources.capture.variant import AS_IT_IS, Variant
 
 FORKED, FRESH = "fork", "spawn"
 OLDEST = (2, 6)
@@ -45,6 +47,8 @@ def capture(
     operators: bool = True,
     workspace: int | None = None,
     release: str = NEWEST,
+    recomputed: Recomputed | None = None,
+    variant: Variant = AS_IT_IS,
 ) -> Capture:
     """Capture steps of a model as a CUDA device would allocate them, without memory or a device.
 
@@ -68,11 +72,13 @@ def capture(
         operators: whether to keep a row for each operator of the measured steps.
         workspace: bytes of a cuBLAS workspace, in place of the card's own.
         release: the PyTorch release to be predicted, where releases are known to differ; operators are always those of the torch installed.
+        recomputed: modules that torch is to checkpoint, as :func:`lifecycle_sim.apply` lets it.
+        variant: what to change in the program before it is captured. Micro-batches that it accumulates are made by ``make_batch``, each.
 
     Raises:
         MissingExtraError: torch is not installed.
         CaptureError: a function failed, does what a capture cannot represent, or ended the process.
-        InputError: the device or a term is not known.
+        InputError: the device or a term is not known, or a module that is to be recomputed.
     """
     plan = Plan(
         build_model,
@@ -89,6 +95,8 @@ def capture(
         selected,
         operators,
         release,
+        recomputed,
+        variant,
     )
     need_torch("capturing a step")
     return _forked_or_fresh(plan) if sys.platform == "linux" else apart(_report, plan, FRESH)
@@ -107,6 +115,8 @@ def capture_file(
     without: Collection[str] = (),
     workspace: int | None = None,
     release: str = NEWEST,
+    recomputed: Recomputed | None = None,
+    variant: Variant = AS_IT_IS,
 ) -> Capture:
     """Capture what the Python file *path* defines, in a fresh process; this process neither runs the file nor imports torch.
 
@@ -122,15 +132,18 @@ def capture_file(
         without: names of kernel terms to leave out.
         workspace: as for :func:`capture`.
         release: see there.
+        recomputed: see there.
+        variant: see there; a step's batch, given or by default, is divided by the micro-batches that it accumulates.
 
     Raises:
         MissingExtraError: torch is not installed.
         CaptureError: the file or a function of it failed, or ended the process.
-        InputError: the device or a term is not known.
+        InputError: the device or a term is not known, or a module that is to be recomputed.
     """
     profile = find_profile(device, workspace)
     low, kind = dtype_name(autocast, "autocast"), dtype_name(dtype, "dtype")
-    plan = Plan(unset, unset, None, None, profile, kind, low, warmup, steps, left_after(without), release=release)
+    plan = Plan(unset, unset, None, None, profile, kind, low, warmup, steps, left_after(without))
+    plan = replace(plan, release=release, recomputed=recomputed, variant=variant)
     need_torch("capturing a step")
     return apart(_report, PlanFile(path, function, dict(parameters or {}), plan), FRESH)
 
@@ -236,9 +249,10 @@ def say(sending: Any, module: str, function: str, plan: Plan | PlanFile) -> None
     try:
         make = getattr(importlib.import_module(f"{__package__}.{module}"), function)
         from lifecycle_sim.sources.capture.perform import stage
+        from lifecycle_sim.sources.capture.semantics import scalers_on
 
         if isinstance(plan, PlanFile):
-            with stage(plan.path):
+            with stage(plan.path), scalers_on():
                 plan = plan.load()
         said: Any = make(plan)
     except InputError as error:

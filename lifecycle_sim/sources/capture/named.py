@@ -63,6 +63,36 @@ TERMS: dict[str, Term] = {
             "ATen/native/cuda/ForeachReduceOp.cu; PyTorch's own CUDA code under a stub driver to the byte",
         ),
         Term(
+            "softmax_scratch",
+            "softmax's backward: the product of gradient and result; safe softmax: which rows are masked; logsumexp: its steps",
+            "ATen/native/cuda/SoftMax.cu, attention.cpp, ReduceOps.cpp; PyTorch's own CUDA code under a stub driver to the byte",
+        ),
+        Term(
+            "loss_scratch",
+            "losses before they are reduced, the logarithms of sigmoids, and the partial results of the reduction",
+            "ATen/native/cuda/Loss.cu, native/Loss.cpp; PyTorch's own CUDA code under a stub driver to the byte",
+        ),
+        Term(
+            "norm_scratch",
+            "group norm: float32 factors for each channel of each sample, and float32 copies of statistics in 16 bits",
+            "ATen/native/cuda/group_norm_kernel.cu; PyTorch's own CUDA code under a stub driver to the byte",
+        ),
+        Term(
+            "sort_scratch",
+            "sort, topk, randperm, multinomial: positions, keys and values a second time, and the radix sort's own",
+            "ATen/native/cuda/Sort.cu, TensorTopK.cu, Randperm.cu; under a stub driver to the byte, on architecture 9.0",
+        ),
+        Term(
+            "scan_scratch",
+            "cumulative sums and products: the input in the type of the result, or contiguous",
+            "ATen/native/cuda/ScanKernels.cpp; PyTorch's own CUDA code under a stub driver to the byte",
+        ),
+        Term(
+            "unfold_scratch",
+            "unfold and fold: a tensor like the input, which the result grows out of",
+            "ATen/native/cuda/Im2Col.cu, Col2Im.cu; PyTorch's own CUDA code under a stub driver to the byte",
+        ),
+        Term(
             "convolution_workspace",
             "chosen by cuDNN at run time, at each convolution and each of its two backward halves",
             "402 workspaces of a ResNet-50 recording: 0.95 to 136.3 MB",

@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from lifecycle_sim.events import Assumption
 from lifecycle_sim.program.step_graph import stored_graphs
 from lifecycle_sim.sources.capture.answers import Answers
 from lifecycle_sim.sources.capture.assemble import assemble, upper_peaks
-from lifecycle_sim.sources.capture.building import build_on_meta, moves_left_out, to_fake
-from lifecycle_sim.sources.capture.plan import Plan
+from lifecycle_sim.sources.capture.building import build_on_meta, flatten_recurrent, moves_left_out, to_fake
+from lifecycle_sim.sources.capture.changing import InBackward, freeze, optimizer_called
+from lifecycle_sim.sources.capture.checkpointing import checkpoint_modules
+from lifecycle_sim.sources.capture.plan import UPDATE, Plan, Recomputed, takes_update
 from lifecycle_sim.sources.capture.record import Capture, ParameterRow, TermUse
 from lifecycle_sim.sources.capture.semantics import Cuda
 from lifecycle_sim.sources.capture.stepping import inference_step, training_step
@@ -37,6 +40,7 @@ def perform(plan: Plan) -> Capture:
 
     Raises:
         CaptureError: a function of the plan failed, or does what a capture cannot represent.
+        InputError: the model has no module that is to be recomputed.
     """
     began = time.perf_counter()
     torch.set_num_threads(1)
@@ -44,7 +48,13 @@ def perform(plan: Plan) -> Capture:
         model = build_on_meta(plan.build_model, None if plan.dtype is None else getattr(torch, plan.dtype))
     if not isinstance(model, torch.nn.Module):
         raise CaptureError(f"build_model returned a {type(model).__name__}: return a torch.nn.Module")
-    recurrent = sum(isinstance(module, torch.nn.RNNBase) for module in model.modules())
+    variant = plan.variant
+    if plan.make_optimizer is None and not variant.changes_nothing:
+        raise CaptureError(f"{', '.join(variant.told())}: the program defines no make_optimizer, so that it does not train")
+    freeze(model, variant.freeze)
+    if plan.recomputed is not None:
+        checkpoint_modules(model, plan.recomputed)
+    recurrent = flatten_recurrent(model) if torch.backends.cudnn.enabled else 0
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     to_fake(mode, model)
     cuda, answers = Cuda(plan.profile, plan.release), Answers(plan.scalar, plan.selected)
@@ -54,6 +64,7 @@ def perform(plan: Plan) -> Capture:
         lambda ledger, where: KernelTerms(ledger, where, plan.profile, plan.terms),
         cuda.run,
         cuda.scalars_on_host,
+        cuda.composites,
         graph=plan.operators and plan.make_optimizer is not None,
     )
     if tracker.graph is not None:
@@ -68,19 +79,19 @@ def _run(plan: Plan, model: Any, tracker: Tracker, collect: Callable[[], None]) 
     optimizer = None
     if plan.make_optimizer is not None:
         with stage("make_optimizer"):
-            optimizer = plan.make_optimizer(model)
-    step = plan.step
+            optimizer = _optimizer(plan, model)
+    step, count = plan.step, plan.variant.accumulate
+    low = None if plan.autocast is None else getattr(torch, plan.autocast)
     if step is None:
-        low = None if plan.autocast is None else getattr(torch, plan.autocast)
-        step = partial(inference_step if optimizer is None else training_step, autocast=low)
+        step = partial(inference_step, autocast=low) if optimizer is None else partial(training_step, autocast=low, share=count)
     for number in range(plan.warmup + plan.steps):
         tracker.keeps_rows = plan.operators and number >= plan.warmup
         start = tracker.begin_step()
-        with stage("make_batch"):
-            batch = plan.make_batch()
-        tracker.watch_inputs(batch)
-        with stage("step" if plan.step is not None else "the model's step"):
-            kept = step(model, optimizer, batch)  # as a variable of a training loop: it lives until the next step returns  # noqa: F841
+        for last in (False,) * (count - 1) + (True,):
+            batch = _made(plan, tracker)
+            with stage("step" if plan.step is not None else "the model's step"):
+                more = {UPDATE: last} if takes_update(step) else {}
+                kept = step(model, optimizer, batch, **more)  # a training loop's variable: it lives until the next returns  # noqa: F841
         del batch
         collect()
         tracker.end_step(start)
@@ -89,15 +100,35 @@ def _run(plan: Plan, model: Any, tracker: Tracker, collect: Callable[[], None]) 
     tracker.identities.forget()  # what goes when this function ends is not the program's doing
 
 
+def _made(plan: Plan, tracker: Tracker) -> Any:
+    """The batch of a step, or of a part of it."""
+    with stage("make_batch"):
+        batch = plan.make_batch()
+    tracker.watch_inputs(batch)
+    return batch
+
+
+def _optimizer(plan: Plan, model: Any) -> Any:
+    """The program's optimizer, or the one that stands in its place."""
+    variant = plan.variant
+    if variant.optimizer is not None:
+        optimizer = optimizer_called(variant.optimizer, model)
+    else:
+        optimizer = None if plan.make_optimizer is None else plan.make_optimizer(model)
+    return InBackward(optimizer) if variant.in_backward else optimizer
+
+
 @contextmanager
 def _collected_between_steps() -> Iterator[Callable[[], None]]:
     """Let reference cycles go between steps and at no other time, so that the same step always gives the same trace."""
     enabled = gc.isenabled()
     gc.collect()
+    gc.freeze()  # what is there already need not be looked through again
     gc.disable()
     try:
         yield _collect
     finally:
+        gc.unfreeze()
         if enabled:
             gc.enable()
 
@@ -181,6 +212,8 @@ def _header(plan: Plan, uses: tuple[TermUse, ...], upper: tuple[int, ...], versi
         "steps": plan.steps,
         "dtype": plan.dtype,
         "autocast": plan.autocast,
+        **({} if plan.recomputed is None else {"recomputed": _recomputed(plan.recomputed)}),
+        "variant": list(plan.variant.told()),
         "execution": "eager",
         "release": plan.release,
         "switches": {
@@ -203,6 +236,10 @@ def _header(plan: Plan, uses: tuple[TermUse, ...], upper: tuple[int, ...], versi
         ],
         "upper_peaks": list(upper),
     }
+
+
+def _recomputed(asked: Recomputed) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(asked).items()}
 
 
 def parameter_rows(model: Any) -> tuple[ParameterRow, ...]:

@@ -8,19 +8,22 @@ import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lifecycle_sim.errors import CaptureError
 from lifecycle_sim.sources.capture.named import TERMS
 from lifecycle_sim.sources.capture.profiles import DeviceProfile
+from lifecycle_sim.sources.capture.variant import AS_IT_IS, Variant
 
-CALLABLES = ("build_model", "make_batch", "make_optimizer", "step")
-PLACES = dict(zip(CALLABLES, (0, 0, 1, 3), strict=True))
-"""How many arguments each gets by place, whatever they are called there."""
-REQUIRED = CALLABLES[:2]
+CALLABLES = {"build_model": 0, "make_batch": 0, "make_optimizer": 1, "step": 3}
+"""The functions that a plan is made of, and with how many arguments each is called."""
+REQUIRED, OPTIONAL = list(CALLABLES)[:2], list(CALLABLES)[2:]
 NEWEST = "2.14"
 """The newest release whose rules are known."""
+UPDATE = "update"
+"""The parameter of a step that tells whether it is of the last micro-batch, after which the optimizer steps."""
 OPTIONS = ("dtype", "autocast", "warmup", "steps")
 DTYPES = {
     "float32": "float32",
@@ -32,6 +35,23 @@ DTYPES = {
     "bf16": "bfloat16",
     "float64": "float64",
 }
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """Modules that torch checkpoints (``use_reentrant=False``).
+
+    Attributes:
+        modules: their paths.
+        early_stop: whether recomputation stops at the last tensor needed.
+        preserve_rng: whether each call keeps the state of the random number generators.
+        saved: operators, with their overload, whose outputs are saved all the same.
+    """
+
+    modules: tuple[str, ...]
+    early_stop: bool = True
+    preserve_rng: bool = True
+    saved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,6 +73,8 @@ class Plan:
         selected: the share of elements that a mask selects.
         operators: whether to keep a row for each operator of the measured steps.
         release: the PyTorch release whose rules hold where releases differ.
+        recomputed: modules that torch checkpoints, beside what the model itself does.
+        variant: what is changed in the program.
     """
 
     build_model: Callable[[], Any]
@@ -69,12 +91,14 @@ class Plan:
     selected: float = 1.0
     operators: bool = True
     release: str = NEWEST
+    recomputed: Recomputed | None = None
+    variant: Variant = AS_IT_IS
 
     def __post_init__(self) -> None:
         problems = [f"{name} is {value!r}: give a function" for name in REQUIRED if not callable(value := getattr(self, name))]
         problems += [
             f"{name} is {value!r}: give a function, or None"
-            for name in CALLABLES[2:]
+            for name in OPTIONAL
             if (value := getattr(self, name)) is not None and not callable(value)
         ]
         if not isinstance(self.warmup, int) or self.warmup < 0:
@@ -85,8 +109,18 @@ class Plan:
             problems.append(f"selected is {self.selected!r}: give the share of elements that a mask selects, above 0 and at most 1")
         if re.fullmatch(r"[0-9]+\.[0-9]+", self.release) is None:
             problems.append(f"release {self.release!r} is no PyTorch release: write it like {NEWEST}")
+        if self.variant.accumulate > 1 and self.step is not None and not takes_update(self.step):
+            problems.append(
+                f"{self.variant.accumulate} micro-batches a step do not go with a step of its own without a parameter update: "
+                "let step(model, optimizer, batch, update) step the optimizer only where update is true"
+            )
         if problems:
             raise CaptureError(problems)
+
+
+def takes_update(step: Any) -> bool:
+    """Whether a step is one of a micro-batch: whether it has a parameter ``update``."""
+    return UPDATE in _parameters(step)
 
 
 def dtype_name(dtype: Any, what: str) -> str | None:
@@ -134,7 +168,8 @@ class PlanFile:
             if not callable(function):
                 known = ", ".join(name for name, value in vars(module).items() if inspect.isfunction(value) and not name.startswith("_"))
                 raise CaptureError(f"{self.path} defines no function {self.function!r}: it defines {known or 'none'}")
-            given = self._with_parameters(function)()
+            own = self._of_micro_batch([function])
+            given = own._with_parameters(function)()
             if not isinstance(given, Mapping):
                 raise CaptureError(
                     f"{self.path}:{self.function} returned a {type(given).__name__}: return a dict of the functions {', '.join(CALLABLES)}"
@@ -142,8 +177,10 @@ class PlanFile:
         missing = [name for name in REQUIRED if not callable(given.get(name))]
         if missing:
             raise CaptureError(f"{self.path} defines no function {name}(): see the examples in scenarios/capture" for name in missing)
-        callables = {name: self._with_parameters(given[name], PLACES[name]) for name in CALLABLES if callable(given.get(name))}
-        takers = [(function, 0)] if self.function is not None else [(given[name], PLACES[name]) for name in callables]
+        found = [name for name in CALLABLES if callable(given.get(name))]
+        takers = [(function, 0)] if self.function is not None else [(given[name], CALLABLES[name]) for name in found]
+        own = self._of_micro_batch(takers)
+        callables = {name: own._with_parameters(given[name], CALLABLES[name]) for name in found}
         unmet = [name for name in self.parameters if not any(name in _parameters(*taker) for taker in takers)]
         if unmet:
             raise CaptureError(f"{self.path}: no function takes {name!r}: add the parameter, or leave the option out" for name in unmet)
@@ -153,23 +190,39 @@ class PlanFile:
             options[name] = chosen
         return replace(self.plan, **{"make_optimizer": None, "step": None, **callables, **options})
 
-    def _with_parameters(self, function: Callable[..., Any], places: int = 0) -> Callable[..., Any]:
-        taken = {name: value for name, value in self.parameters.items() if name in _parameters(function, places)}
+    def _of_micro_batch(self, takers: Collection[tuple[Callable[..., Any], int]]) -> PlanFile:
+        """Return the plan with the batch of a micro-batch: the step's, divided by the number of those that are accumulated.
+
+        Raises:
+            CaptureError: no function takes a batch, or it cannot be divided.
+        """
+        parts = self.plan.variant.accumulate
+        if parts == 1:
+            return self
+        defaults = [_parameters(*taker)["batch"].default for taker in takers if "batch" in _parameters(*taker)]
+        whole = self.parameters.get("batch", next((value for value in defaults if isinstance(value, int)), None))
+        if not defaults or whole is None:
+            raise CaptureError(
+                f"{self.path}: no function takes a parameter batch with a value, so that there is nothing to divide by {parts}"
+            )
+        if whole % parts:
+            raise CaptureError(f"{self.path}: a batch of {whole} cannot be divided into {parts} equal micro-batches")
+        return replace(self, parameters={**self.parameters, "batch": whole // parts})
+
+    def _with_parameters(self, function: Callable[..., Any], own: int = 0) -> Callable[..., Any]:
+        taken = {name: value for name, value in self.parameters.items() if name in _parameters(function, own)}
         if not taken:
             return function
 
-        def called(*args: Any) -> Any:
-            return function(*args, **taken)
-
-        return called
+        return partial(function, **taken)
 
 
-def _parameters(function: Any, places: int = 0) -> Collection[str]:
-    """The names that *function* takes, without the first *places*, which a capture gives by place."""
+def _parameters(function: Any, own: int = 0) -> Mapping[str, Any]:
+    """The parameters of *function* by name, after the first *own*, which it is called with anyway."""
     try:
-        return tuple(inspect.signature(function).parameters)[places:]
+        return dict(list(inspect.signature(function).parameters.items())[own:])
     except (TypeError, ValueError):
-        return ()
+        return {}
 
 
 def run_file(path: str) -> Any:

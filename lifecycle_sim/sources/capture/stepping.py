@@ -11,11 +11,18 @@ import torch
 from lifecycle_sim.errors import CaptureError
 
 
-def training_step(model: Any, optimizer: Any, batch: Any, autocast: Any = None) -> None:
-    """Forward, backward, optimizer step, ``zero_grad``. The model's result is its loss, or holds it as ``loss`` or in the first place."""
+def training_step(model: Any, optimizer: Any, batch: Any, autocast: Any = None, share: int = 1, update: bool = True) -> None:
+    """Forward, backward, optimizer step, ``zero_grad``. The model's result is its loss, or holds it as ``loss`` or in the first place.
+
+    With several micro-batches the loss is divided by their number, *share*, and all but the last end after the backward.
+    """
     with torch.autocast("cuda", dtype=autocast) if autocast is not None else nullcontext():
         loss = loss_of(call(model, batch))
+    if share > 1:
+        loss = loss / share
     loss.backward()
+    if not update:
+        return
     for each in optimizer if isinstance(optimizer, Iterable) else (optimizer,):
         each.step()
         each.zero_grad()

@@ -6,7 +6,7 @@ but not there are assumed (:mod:`answers`), and what kernels take for themselves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -30,7 +30,12 @@ DEVICE_QUERY = torch.ops.prim.device.default
 COMPOSITE = "CompositeImplicitAutograd"
 LIFTED = (aten.lift_fresh.default, aten.lift_fresh_copy.default)
 FACTORIES = (aten.zeros.default, aten.ones.default, aten.full.default, aten.empty.memory_format, aten.scalar_tensor.default)
-MADE_IN_ORDER = {aten.native_dropout.default: (1, 0)}
+MADE_IN_ORDER = {
+    aten.native_dropout.default: (1, 0),
+    aten._scaled_dot_product_efficient_attention.default: (2, 3, 0, 1),
+    aten._embedding_bag.default: (2, 1, 0, 3),
+    aten._embedding_bag_forward_only.default: (2, 1, 0, 3),
+}
 """The order in which a kernel makes its outputs, where it is not the order in which it returns them."""
 Run = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -42,7 +47,8 @@ class Tracker(TorchDispatchMode):
         answers: what to answer where values are needed; None on real tensors, which have them.
         terms: makes the kernel terms of a ledger; None for none.
         run: runs an operator, in place of calling it: where a device's operators differ from those of the tensors at hand.
-        scalars_on_host: operators whose scalar outputs are on the host.
+        scalars_on_host: tells of an operator and its arguments whether its scalar outputs are on the host.
+        composites: what runs for operators that are made of others, where the tensors at hand have no rules of autograd.
         graph: whether to record the graph of each step; on fake tensors alone.
 
     Attributes:
@@ -57,7 +63,8 @@ class Tracker(TorchDispatchMode):
         answers: Answers | None = None,
         terms: Callable[[Ledger, Callable[[], Where]], KernelTerms] | None = None,
         run: Run | None = None,
-        scalars_on_host: Collection[Any] = (),
+        scalars_on_host: Callable[[Any, tuple[Any, ...]], bool] | None = None,
+        composites: Mapping[Any, Callable[..., Any]] | None = None,
         graph: bool = False,
     ) -> None:
         super().__init__()
@@ -72,6 +79,7 @@ class Tracker(TorchDispatchMode):
         self.places.graph = self.graph
         self._run = run
         self._scalars_on_host = scalars_on_host
+        self._composites = {} if composites is None else composites
         self._grad_hooks: list[Any] = []
         self._names: dict[int, str] = {}
         self._packing: Any = None
@@ -150,7 +158,7 @@ class Tracker(TorchDispatchMode):
             func = in_backward(func, args, kwargs)
         if torch.is_inference_mode_enabled() and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), COMPOSITE):
             with self:
-                result = func.decompose(*args, **kwargs)
+                result = self._composites.get(func, func.decompose)(*args, **kwargs)
             if result is not NotImplemented:
                 return result
         start = len(self.ledger.events)
@@ -161,7 +169,7 @@ class Tracker(TorchDispatchMode):
         except (asked.UNKNOWN_SHAPE, asked.UNKNOWN_VALUE) as error:
             raise asked.refuse(func, error) from None
         name = str(func)
-        course = None if self.terms is None else self.terms.course(func, args, backward)
+        course = None if self.terms is None else self.terms.course(func, args, kwargs, backward)
         writes = self._see(func, name, args, result, course)
         if self.keeps_rows or self.graph is not None:
             count = flop_registry.get(func._overloadpacket)
@@ -196,7 +204,7 @@ class Tracker(TorchDispatchMode):
         """Whether a scalar that *func* makes is on the host, where its bytes do not count."""
         if func in LIFTED:
             return True
-        if func in self._scalars_on_host:
+        if self._scalars_on_host is not None and self._scalars_on_host(func, args):
             return True
         if func in FACTORIES:
             return self.places.counts_on_host and self.places.now().phase is Phase.OPTIMIZER

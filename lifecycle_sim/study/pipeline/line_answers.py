@@ -50,6 +50,7 @@ class LineAnswer(Shown):
         first: the first replication in figures.
         estimates: each figure over all replications; empty with one.
         deadlocks: how many replications deadlocked.
+        unfit: how many overflowed a capacity that is compared with, or deadlocked.
     """
 
     line: Line
@@ -57,6 +58,12 @@ class LineAnswer(Shown):
     first: LineFigures
     estimates: Mapping[str, Estimate]
     deadlocks: int
+    unfit: int
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether every replication stays within the capacities and gets to its end; None if no capacity is there to say."""
+        return False if self.unfit else self.first.fits
 
     def __repr__(self) -> str:
         return f"LineAnswer({self.name!r}, {self.line.replications:,} runs, {self.first!r})"
@@ -92,15 +99,22 @@ def answer_lines(named: Sequence[tuple[str, Line]], workers: int | None = 1, exe
     return answers
 
 
-def _replicate(job: tuple[Line, int]) -> tuple[dict[str, float], bool]:
-    figures = measure_line(run_line(*job))
-    return key_figures(figures), figures.deadlock is not None
+_Told = tuple[dict[str, float], bool, bool]
+"""What a replication hands back: its key figures, whether it deadlocked, and whether it does not fit."""
 
 
-def _answer(line: Line, name: str, first: LineFigures, rest: Sequence[tuple[dict[str, float], bool]]) -> LineAnswer:
-    rows = [key_figures(first), *(figures for figures, _ in rest)]
-    estimates = {key: estimate([row[key] for row in rows]) for key in rows[0]} if rest else {}
-    return LineAnswer(line, name, first, estimates, (first.deadlock is not None) + sum(stuck for _, stuck in rest))
+def _replicate(job: tuple[Line, int]) -> _Told:
+    return _told(measure_line(run_line(*job)))
+
+
+def _told(figures: LineFigures) -> _Told:
+    return key_figures(figures), figures.deadlock is not None, figures.fits is False
+
+
+def _answer(line: Line, name: str, first: LineFigures, rest: Sequence[_Told]) -> LineAnswer:
+    runs = [_told(first), *rest]
+    estimates = {key: estimate([row[key] for row, _, _ in runs]) for key in runs[0][0]} if rest else {}
+    return LineAnswer(line, name, first, estimates, sum(stuck for _, stuck, _ in runs), sum(unfit for _, _, unfit in runs))
 
 
 def key_figures(figures: LineFigures) -> dict[str, float]:

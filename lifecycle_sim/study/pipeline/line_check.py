@@ -37,7 +37,7 @@ def line_problems(line: Line) -> list[str]:
     if line.replications > 1 and not line.random:
         found.append(f"replications: nothing is drawn, so all {line.replications:,} runs would be the same: leave it out")
     if all(name in known for kind in line.kinds for name in kind.route):
-        found += _too_small(line)
+        found += [f'{problem}, or mode = "line" to compare only' for problem in too_small(line)] if line.mode is LineCapacity.BLOCK else []
     return found
 
 
@@ -101,10 +101,11 @@ def _stage(line: Line, stage: Stage) -> Iterator[str]:
         )
 
 
-def _too_small(line: Line) -> list[str]:
-    """Say where a capacity that blocks has no room for a single item, which then waits for ever."""
-    if line.mode is LineCapacity.LINE:
-        return []
+def too_small(line: Line) -> list[str]:
+    """Say where a capacity has no room for a single item.
+
+    If it blocks, the item waits for ever; if it is compared with, no order of work fits.
+    """
     rooms = [("the line", line.capacity, None)] + [(repr(stage.name), stage.capacity, stage) for stage in line.stages]
     found: dict[str, None] = {}
     for kind in line.kinds:
@@ -123,7 +124,7 @@ def _too_small(line: Line) -> list[str]:
                     key = "capacity"
                     text = (
                         f"{key}: {how}{kind.name!r}{both} at {name!r} takes {needed:,} {line.unit}, and {what} has {room:,}: "
-                        f'give {needed:,} or more, or mode = "line" to compare only'
+                        f"give {needed:,} or more"
                     )
                     found[_line(at.place if at is not None else Place("capacity"), text)] = None
     return list(found)

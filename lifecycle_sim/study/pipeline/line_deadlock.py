@@ -18,7 +18,7 @@ MOST_HOLDERS = 8
 
 @dataclass(frozen=True)
 class _Waiter:
-    """Who waits: a machine with a visit in hand, or the next item in a stage's buffer (machine None)."""
+    """Who waits: a machine with a visit in hand, or the items in a stage's buffer (machine None)."""
 
     station: int
     machine: int | None
@@ -53,21 +53,29 @@ def _waits(course: Course) -> Iterator[tuple[_Waiter, tuple[int, str, list[_Wait
     unit = course.line.unit
     stuck = [_Waiter(station.index, number) for station in course.stations for number in _busy(station)]
     stuck += [_Waiter(station.index, None) for station in course.stations if station.queue and station.idle]
+    behind = [_Waiter(station.index, None) for station in course.stations if station.queue and not station.idle]
+    holding = stuck + behind
     for target in course.stations:
         for machine, visit in target.blocked:
             who = _of(machine)
             if target.room is not None and target.level + course.output[visit] > target.room:
                 size = course.output[visit]
                 what = f"room in {target.stage.name} for {size:,} {unit}, and {target.level:,} of {target.room:,} are taken"
-                yield who, (visit, what, [each for each in stuck if each.station == target.index and each != who])
+                yield who, (visit, what, [each for each in holding if each.station == target.index and each != who])
             else:
                 yield who, (visit, f"a place at {target.stage.name}", _of_places(target, stuck))
         for machine, visit in target.growing:
-            yield _of(machine), (visit, *_room(course, target, course.output[visit], stuck, _of(machine)))
+            yield _of(machine), (visit, *_room(course, target, course.output[visit], holding, _of(machine)))
         if target.queue and target.idle:
             batch = course._first(target, min(target.batch, len(target.queue)))
             who = _Waiter(target.index, None)
-            yield who, (batch[0], *_room(course, target, sum(course.output[visit] for visit in batch), stuck, who))
+            yield who, (batch[0], *_room(course, target, sum(course.output[visit] for visit in batch), holding, who))
+        elif target.queue:
+            first = course._first(target, 1)[0]
+            yield (
+                _Waiter(target.index, None),
+                (first, f"a machine at {target.stage.name}", [_Waiter(target.index, n) for n in _busy(target)]),
+            )
 
 
 def _of(machine: Machine) -> _Waiter:
@@ -83,14 +91,14 @@ def _of_places(target: Station, stuck: list[_Waiter]) -> list[_Waiter]:
     return [each for each in stuck if each.station == target.index]
 
 
-def _room(course: Course, at: Station, size: int, stuck: list[_Waiter], who: _Waiter) -> tuple[str, list[_Waiter]]:
-    """What is said of a lack of room, and who holds it: all others that are stuck there, or the waiter's own buffer if there are none."""
+def _room(course: Course, at: Station, size: int, holding: list[_Waiter], who: _Waiter) -> tuple[str, list[_Waiter]]:
+    """What is said of a lack of room, and who holds it: all others that are there, or the waiter itself if there are none."""
     unit = course.line.unit
     if at.room is not None and at.level + size > at.room:
         what = f"room in {at.stage.name} for an output of {size:,} {unit}, and {at.level:,} of {at.room:,} are taken"
-        return what, [each for each in stuck if each.station == at.index and each != who] or [who]
+        return what, [each for each in holding if each.station == at.index and each != who] or [who]
     what = f"room in the line for an output of {size:,} {unit}, and {course.level:,} of {course.room or 0:,} are taken"
-    return what, [each for each in stuck if each != who] or [who]
+    return what, [each for each in holding if each != who] or [who]
 
 
 def _shortest_cycle(holders: dict[_Waiter, list[_Waiter]]) -> list[_Waiter]:

@@ -68,6 +68,15 @@ def line_of(text: str, source: str, parameters: Mapping[str, int], edits: tuple[
     stages = tuple(_stage(place, row) for place, row in stage_rows if "name" in row)
     sure &= len(stages) == len(stage_rows) > 0
     size, mode = _capacity(reader, document, unit, names)
+    if (
+        mode is LineCapacity.BLOCK
+        and size is None
+        and not any("capacity" in row for row in tables(document, "stage"))
+        and not reader.problems
+    ):
+        reader.problem(
+            Place("capacity"), "mode", "blocks nothing, for neither the line nor a stage has a capacity: write size, or leave it out"
+        )
     line = Line(
         stages=stages,
         kinds=tuple(_kinds(reader, item_rows, stages, document)),
@@ -146,10 +155,11 @@ def _kinds(reader: Reader, rows: Iterable[_Row], stages: tuple[Stage, ...], docu
         explicit = _time(row, "at")
         arrivals = Arrivals(row.get("arrivals", Arrivals.BURST if explicit is None else Arrivals.EXPLICIT))
         needs = {Arrivals.EVEN: "every", Arrivals.POISSON: "every", Arrivals.DRAWN: "every", Arrivals.EXPLICIT: "at"}.get(arrivals)
-        if needs is not None and needs not in row:
+        raw = document["item"][place.row - 1]
+        if needs is not None and needs not in raw:
             reader.problem(place, "", f"{needs} is missing: arrivals = {arrivals.value!r} needs it")
         for key, of in (("every", (Arrivals.EVEN, Arrivals.POISSON, Arrivals.DRAWN)), ("at", (Arrivals.EXPLICIT,))):
-            if key in row and arrivals not in of:
+            if key in row and arrivals not in of and ("arrivals" in row or "arrivals" not in raw):
                 reader.problem(
                     place, key, f"is of no meaning with arrivals = {arrivals.value!r}: leave it out, or choose {' or '.join(of)}"
                 )

@@ -84,6 +84,16 @@ class Schedule:
             found[rank].append(stage)
         return tuple(map(tuple, found))
 
+    @cached_property
+    def in_flight(self) -> tuple[int, ...]:
+        """The most micro-batches of each stage that are between its forward and the end of its backward, the weights' part of it too."""
+        level, most = dict.fromkeys(range(self.stages), 0), dict.fromkeys(range(self.stages), 0)
+        for actions in self.lists:
+            for stage, work, _ in actions:
+                level[stage] += 1 if work is Work.FORWARD else 0 if work is Work.INPUT_GRADIENT else -1
+                most[stage] = max(most[stage], level[stage])
+        return tuple(most.values())
+
     @property
     def chunks(self) -> int:
         """How many stages a rank holds, v; the most, where ranks differ."""

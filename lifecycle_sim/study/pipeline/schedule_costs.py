@@ -8,6 +8,9 @@ from itertools import accumulate
 
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Basis, Clock
+from lifecycle_sim.study.pipeline.schedule_cut import Balance, Cut, balanced, even, given
+
+MOST_SIZES = 16
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ class Model:
         capacity: bytes of a card, where the source states them.
         ticks: where no layers are known, how many ticks all stages together take for each kind of work; 0 for one tick each.
         recomputes: whether each layer keeps only its input, and its forward runs again before its backward.
+        cut: how the layers are cut into stages: what is to be as equal as can be, or each stage's number of layers.
     """
 
     layers: tuple[Layer, ...] = ()
@@ -120,40 +124,72 @@ class Model:
     capacity: int | None = None
     ticks: int = 0
     recomputes: bool = False
+    cut: Cut = Balance.LAYERS
 
-    def costs(self, stages: int) -> Costs:
-        """Return the costs with the layers cut into *stages* runs as equal in number as can be, the longer ones first.
+    def costs(self, stages: int, in_flight: Sequence[int] | None = None) -> Costs:
+        """Return the costs with the layers cut into *stages*.
+
+        Args:
+            stages: how many.
+            in_flight: for each stage the most micro-batches that are in flight in it, where bytes are to be equal; 1 by default.
 
         Raises:
-            InputError: there are fewer layers than stages, or no stages.
+            InputError: there are fewer layers than stages, or no stages, or the cut is not one of these layers into so many.
         """
         if stages < 1:
             raise InputError(f"{stages} stages: there must be 1 at least")
         if not self.layers:
             each = self.ticks // stages or 1
-            return Costs((Layer(each, each, each),) * stages, communication=self.communication, clock=self.clock)
+            stage = Layer(each, each, each)
+            made = (recomputed(stage) if self.recomputes else stage,) * stages
+            return Costs(made, communication=self.communication, clock=self.clock)
         count = len(self.layers)
         if stages > count:
             raise InputError(
                 f"{self.title or 'the model'} has {count} layers, which do not make {stages} stages: take at most {count} stages"
             )
-        made, first = [], 0
-        for number in range(stages):
-            size = count // stages + (number < count % stages)
-            layers = self.layers[first : first + size]
-            made.append(joined([recomputed(layer) for layer in layers]) if self.recomputes else received(joined(layers)))
+        rows = [recomputed(layer) for layer in self.layers] if self.recomputes else self.layers
+        sizes = self._sizes(rows, stages, in_flight)
+        cut, first = [], 0
+        for size in sizes:
+            stage = joined(rows[first : first + size])
+            cut.append(stage if self.recomputes else received(stage))
             first += size
-        told = [f"the {count} layers are cut into {stages} stages of {_sizes(count, stages)}"] if stages < count else []
-        return Costs(tuple(made), self.resident, self.communication, self.clock, self.basis, (*self.assumptions, *told), self.title)
+        told = [f"the {count} layers are cut into {stages} stages of {_said(sizes)}{self.aim}"] if 1 < stages < count else []
+        return Costs(tuple(cut), self.resident, self.communication, self.clock, self.basis, (*self.assumptions, *told), self.title)
+
+    @property
+    def aim(self) -> str:
+        """What the cut is for, as the end of a sentence; empty where it goes by number or is given."""
+        return _AIM.get(self.cut, "") if isinstance(self.cut, Balance) else ""
+
+    def _sizes(self, rows: Sequence[Layer], stages: int, in_flight: Sequence[int] | None) -> tuple[int, ...]:
+        """How many of the layers each stage has."""
+        if isinstance(self.cut, tuple):
+            return given(self.cut, len(rows), stages)
+        if self.cut is Balance.TIME:
+            return balanced([sum(getattr(row, name) for name in TIMES) for row in rows], [0] * len(rows), [0] * stages)
+        if self.cut is Balance.BYTES:
+            return balanced([row.static for row in rows], [row.held for row in rows], in_flight or [1] * stages)
+        return even(len(rows), stages)
 
 
+_AIM = {
+    Balance.TIME: ", so that the stage that takes longest takes as little as can be",
+    Balance.BYTES: ", so that the stage with the most bytes, static and left by its micro-batches in flight, has as few as can be",
+}
 UNIT = Model()
 """Nothing known: every stage takes one tick for its forward, for its input's and for its weights' gradient; no bytes."""
 
 
-def _sizes(count: int, stages: int) -> str:
-    each, more = divmod(count, stages)
-    return f"{each} each" if not more else f"{each + 1} (the first {more}) and {each}"
+def _said(sizes: tuple[int, ...]) -> str:
+    first = sizes.count(sizes[0])
+    if first == len(sizes):
+        return f"{sizes[0]} each"
+    if sizes == even(sum(sizes), len(sizes)):
+        return f"{sizes[0]} (the first {first}) and {sizes[-1]}"
+    shown = ", ".join(map(str, sizes[:MOST_SIZES]))
+    return f"{shown} …" if len(sizes) > MOST_SIZES else shown
 
 
 def recomputed(layer: Layer) -> Layer:

@@ -191,7 +191,7 @@ def run_schedule(schedule: Schedule, costs: Costs | Model | None = None) -> Sche
     Raises:
         InputError: the costs are not of as many stages, or the ranks wait for each other in a circle.
     """
-    costs = costs if isinstance(costs, Costs) else (costs or UNIT).costs(schedule.stages)
+    costs = costs if isinstance(costs, Costs) else (costs or UNIT).costs(schedule.stages, schedule.in_flight)
     times = timed(schedule, costs)
     return ScheduleRun(schedule, costs, times, tuple(_rank(schedule, costs, times, rank) for rank in range(schedule.ranks)))
 

@@ -10,6 +10,7 @@ from math import lcm
 
 from lifecycle_sim.display import Shown
 from lifecycle_sim.errors import InputError
+from lifecycle_sim.study.batch.seeking import Seen, seek, seek_all
 from lifecycle_sim.study.executor import Executor, run_jobs
 from lifecycle_sim.study.pipeline.schedule import Schedule
 from lifecycle_sim.study.pipeline.schedule_costs import Costs, Model
@@ -125,9 +126,10 @@ def evenly(model: Model, chosen: Iterable[Point]) -> Model:
 def _row(job: tuple[Model, Point, int | None]) -> ScheduleRow:
     model, point, capacity = job
     try:
-        run = run_schedule(schedule(point.name, point.ranks, point.microbatches, point.chunks), model.costs(point.ranks * point.chunks))
+        run = run_schedule(schedule(point.name, point.ranks, point.microbatches, point.chunks), model)
     except InputError as error:
-        return ScheduleRow(point, why_not="; ".join(error.problems))
+        reasons = "; ".join(error.problems)
+        return ScheduleRow(point, why_not=reasons if reasons.startswith(point.name) else f"{point.name}: {reasons}")
     return row_of(run, point, capacity)
 
 
@@ -223,7 +225,7 @@ def largest_microbatch(order: Schedule, costs_of: Callable[[int], Costs], capaci
     """Return the largest micro-batch from 1 to *limit* with which every rank of *order* fits into *capacity*.
 
     The bytes of a rank must not fall as micro-batches grow. The answer is proved at both sides: its own peak fits, and that of one more
-    does not. Where to probe next is told by the line through the probes on both sides, and every other time by their middle.
+    does not. It is sought as the largest batch of a captured step is, by :func:`~lifecycle_sim.study.batch.seeking.seek`.
 
     Args:
         order: who does what in which order.
@@ -252,29 +254,10 @@ def largest_microbatch(order: Schedule, costs_of: Callable[[int], Costs], capaci
             raise InputError("a micro-batch of 2 takes as many bytes as one of 1: the costs, or the model, do not depend on its size")
         return probes[-1]
 
-    low = probe(1)
-    if low.peak > capacity:
+    sought = seek_all({order.name: seek(capacity, limit)}, lambda asked: [Seen(probe(size).peak) for _, size in asked])[order.name]
+    seen = {each.size: each for each in probes}
+    if sought.value == 0:
         costs = costs_of(1)
         nothing = any(static(order, costs, rank) > capacity for rank in range(order.ranks))
-        return LargestMicrobatch(-1 if nothing else 0, capacity, limit, None, low, tuple(probes))
-    high: Probe | None = None
-    while low.size < limit and (high is None or high.size - low.size > 1):
-        found = probe(_next(low, high, probes, capacity, limit))
-        low, high = (found, high) if found.peak <= capacity else (low, found)
-    return LargestMicrobatch(low.size, capacity, limit, low, high, tuple(probes))
-
-
-def _next(low: Probe, high: Probe | None, probes: Sequence[Probe], capacity: int, limit: int) -> int:
-    """The size to try next: strictly above *low*, below *high* if it is there, at most *limit*."""
-    top = limit if high is None else high.size - 1
-    if len(probes) == 1:
-        return min(top, low.size + 1)
-    other = high or max((each for each in probes if each.size < low.size), key=lambda each: each.size)
-    rise, run = abs(other.peak - low.peak), abs(other.size - low.size)
-    if high is not None and len(probes) % 2:
-        return (low.size + top + 1) // 2
-    line = top if rise == 0 else low.size + (capacity - low.peak) * run // rise
-    if high is None:
-        line = max(line, 2 * low.size) if line <= low.size else line
-        return min(top, line) if line > low.size else low.size + 1
-    return min(top, max(low.size + 1, line))
+        return LargestMicrobatch(-1 if nothing else 0, capacity, limit, None, seen[1], tuple(probes))
+    return LargestMicrobatch(sought.value, capacity, limit, seen[sought.value], seen.get(sought.value + 1), tuple(probes))
