@@ -14,7 +14,7 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: captures need it")
 
 from benchmarks.families.__main__ import JOBS, RECORDED, file_of, levels_of  # noqa: E402
-from lifecycle_sim.sources.capture.launch import FORKED, FRESH, _apart  # noqa: E402
+from lifecycle_sim.sources.capture.launch import FORKED, FRESH, _report, apart  # noqa: E402
 from lifecycle_sim.sources.capture.plan import Plan, PlanFile  # noqa: E402
 from lifecycle_sim.sources.capture.profiles import find_profile  # noqa: E402
 
@@ -62,7 +62,7 @@ def recorded() -> dict[str, Any]:
 @pytest.mark.parametrize("name", CHOSEN)
 def test_every_level_is_predicted_to_the_byte(recorded: dict[str, Any], name: str) -> None:
     plan = Plan(unused, unused, None, None, find_profile("h100"), warmup=0, steps=STEPS, operators=False)
-    captured = _apart(PlanFile(file_of(name), name, {}, plan), FORKED if sys.platform == "linux" else FRESH)
+    captured = apart(_report, PlanFile(file_of(name), name, {}, plan), FORKED if sys.platform == "linux" else FRESH)
     assert levels_of(captured) == recorded[name][:STEPS]
 
 
