@@ -25,7 +25,7 @@ from tests.strategies import traces
 from tests.viewer import walk_back
 
 SHIPPED = sorted((ROOT / "scenarios").glob("*.pickle"))
-SCENARIOS = sorted((ROOT / "scenarios").glob("*.toml"))
+SCENARIOS = sorted(path for path in (ROOT / "scenarios").glob("*.toml") if not path.stem.startswith("line_"))
 RECORDINGS = [
     *(f"lm_medium_{part}" for part in ("ctx1024_inference", "ctx128_inference", "ctx128_train", "ctx256_train", "ctx512_train")),
     *("complete_small", "lm_small_forward_fp32", "lm_train_midrun", "ring_of_one", "rl_pools_state_only", "torch20_after_oom"),
