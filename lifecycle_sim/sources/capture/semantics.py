@@ -5,6 +5,7 @@ Operators are overridden at the dispatcher, not by a function mode, which backwa
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from collections import Counter
@@ -35,6 +36,8 @@ COPY = aten._to_copy.default
 LOSSES = {aten.mse_loss.default: 2, aten.smooth_l1_loss.default: 2, aten.binary_cross_entropy.default: 3}
 """Losses that reduce into the storage of what they reduce, and keep it; with the place of their reduction (0 for none)."""
 CONVOLUTIONS = (aten.convolution.default, aten.convolution_backward.default)
+OWN = ("aten", "prim", "prims", "profiler")
+"""Where torch's own operators are; what is elsewhere brought kernels of its own."""
 WITH_FLOAT_STATISTICS = (aten.native_layer_norm.default,)
 
 
@@ -47,6 +50,7 @@ class Cuda:
 
     Attributes:
         skipped: how often what cannot be represented was left out, by name.
+        foreign: how often operators of others than torch ran, by name.
         casts: what autocast keeps.
         composites: what operators that are made of others are made of on CUDA, where it is not what they are made of on the CPU.
     """
@@ -55,6 +59,7 @@ class Cuda:
         self._profile = profile
         self._release = tuple(int(number) for number in release.split("."))
         self.skipped: Counter[str] = Counter()
+        self.foreign: Counter[str] = Counter()
         self.casts = autocast.Casts()
         self.composites: dict[Any, Callable[..., Any]] = {}
 
@@ -63,8 +68,11 @@ class Cuda:
         """Let CUDA's semantics hold inside the block."""
         with ExitStack() as undo, warnings.catch_warnings():
             warnings.filterwarnings(
-                "ignore", message=".*overriding a previously registered kernel.*|.*Warning only once for all operators.*"
+                "ignore",
+                message=".*overriding a previously registered kernel.*|.*Warning only once for all operators.*|"
+                "Accessing the data pointer of FakeTensor.*|flex_attention called without torch.compile.*",
             )
+            replace(undo, logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)  # what fails is told in one line
             library = torch.library.Library("aten", "IMPL")
             undo.callback(library._destroy)
             self._operators(library)
@@ -86,6 +94,8 @@ class Cuda:
             kwargs = {**kwargs, "device": CPU}
             if func is COPY and _copies_nothing(args[0], kwargs):
                 return aten.alias.default(args[0])
+        if func.namespace not in OWN:
+            self.foreign[func.name()] += 1
         if func in recurrent.RESULTS:
             return recurrent.RESULTS[func](bound(func, args, kwargs))
         if func is EFFICIENT_BACKWARD and args[1].shape[1] != args[2].shape[1]:
@@ -115,7 +125,13 @@ class Cuda:
             "it in build_model, make_optimizer or step, or in the file that is captured",
             "gradients_finite": "GradScaler asked whether gradients are finite: they were taken to be",
         }
-        return [Assumption(code, self.skipped[code], text) for code, text in texts.items() if self.skipped[code]]
+        found = [Assumption(code, self.skipped[code], text) for code, text in texts.items() if self.skipped[code]]
+        if self.foreign:
+            text = (
+                f"operators that are not torch's own ran ({', '.join(self.foreign)}): what they return counts, what their kernels take for "
+            )
+            found.append(Assumption("foreign_operators", self.foreign.total(), text + "themselves is not known"))
+        return found
 
     def _operators(self, library: Any) -> None:
         architecture, release = self._profile.architecture, self._release
