@@ -1,5 +1,6 @@
 """The documentation is true: each command it shows is run and prints what stands below it, and its Python runs."""
 
+import json
 import os
 import re
 import subprocess
@@ -46,3 +47,12 @@ def test_documents_link_to_files_that_exist() -> None:
     for document in [*ROOT.glob("*.md"), *ROOT.glob("*/*.md")]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", document.read_text(encoding="utf-8")):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_the_table_of_jobs_has_every_job_and_its_recorded_peaks() -> None:
+    recorded = json.loads((ROOT / "tests" / "data" / "families.json").read_text())
+    found = re.findall(r"^\| (\w+) \| ([\d,]+) \| 0 \| ([\d,]+) \| 0 \| ([\d,]+) \| 0 \|$", README, re.MULTILINE)
+    assert [name for name, *_ in found] == list(recorded)
+    for name, *peaks in found:
+        assert peaks == [f"{max(step[level][0] for step in recorded[name]):,}" for level in range(3)], name
+    assert f"| {len(recorded)} jobs of the usual families" in README
