@@ -272,6 +272,16 @@ def test_kernels_of_others_are_labelled() -> None:
     assert "(lifecycle_sim_test::twice): what they return counts" in found.text
 
 
+def test_work_areas_of_libraries_are_labelled() -> None:
+    def step(_model: Any, _optimizer: Any, batch: Any) -> Any:
+        return torch.fft.rfft(batch[0]), torch.linalg.vector_norm(batch[0]), torch.linalg.qr(batch[0])
+
+    captured = ls.capture(Mlp, rows, None, step, warmup=0)
+    (found,) = [each for each in captured.trace.assumptions if each.code == "library_workspaces"]
+    assert found.count == 2
+    assert "(aten::_fft_r2c, aten::linalg_qr)" in found.text
+
+
 def _refuses_a_fork(model: Any, optimizer: Any, batch: Any) -> None:
     if type(multiprocessing.current_process()).__name__ == "ForkProcess":
         raise RuntimeError("Unable to handle autograd's threading in combination with fork-based multiprocessing. See …/Autograd-and-Fork")
