@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +172,13 @@ def _dies(_model: Any, _optimizer: Any, _batch: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _scores(_model: Any, _optimizer: Any, batch: Any) -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    heads = batch[0].view(1, 1, *batch[0].shape)
+    flex_attention(heads, heads, heads)
+
+
 def _depends(model: Any, _optimizer: Any, batch: Any) -> None:
     torch.unique(batch[1])
 
@@ -180,6 +189,10 @@ def _depends(model: Any, _optimizer: Any, batch: Any) -> None:
         ({"step": _fails}, r"^step failed with ValueError: wrong shape \(.*test_capture.py:\d+, in _fails\)$"),
         ({"step": _dies}, r"^the process that captured was ended by signal 9 \(SIGKILL\): nothing of the step is known$"),
         ({"step": _depends}, r"^the operator aten._unique2.default gives a shape that depends on data"),
+        (
+            {"step": _scores},
+            r"^step uses flex_attention, .*: take scaled_dot_product_attention in .* \(.*test_capture.py:\d+, in _scores\)$",
+        ),
         ({"device": "h1000"}, r"^device 'h1000' is not known: did you mean 'h100'\?"),
         ({"terms": ("nothing",)}, r"^term 'nothing' is not known: the terms are cublas_workspace"),
         ({"autocast": "int8"}, r"^autocast 'int8' is not known: choose one of float32"),
@@ -212,6 +225,14 @@ def test_the_command_writes_a_trace_that_the_others_read(program: str, tmp_path:
     assert lifecycle_sim(*arguments).returncode == 2  # it is there already
 
 
+MISFIT = """
+import torch
+
+def build_model(): return torch.nn.Linear(3, 3)
+def make_batch(): return torch.randn(2, 4)
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "more", "problem"),
     [
@@ -219,6 +240,7 @@ def test_the_command_writes_a_trace_that_the_others_read(program: str, tmp_path:
         ("def build_model(): pass\ndef make_batch(): pass\n", ["--batch", "2"], "no function takes 'batch'"),
         ("1 / 0\n", [], "failed with ZeroDivisionError: division by zero"),
         ("import nowhere_to_be_found\n", [], "failed with ModuleNotFoundError"),
+        (MISFIT, [], "the model's step failed with RuntimeError: a and b must have same reduction dim, but got [2, 4] X [3, 3]."),
     ],
 )
 def test_a_file_that_cannot_be_captured(text: str, more: list[str], problem: str, tmp_path: Path) -> None:
@@ -226,8 +248,38 @@ def test_a_file_that_cannot_be_captured(text: str, more: list[str], problem: str
     program.write_text(text)
     result = lifecycle_sim("capture", program, *more, "-o", tmp_path / "step.npz")
     assert result.returncode == 3
-    assert problem in result.stderr
-    assert "Traceback" not in result.stderr
+    _, *said = result.stderr.splitlines()  # what it does, and a line for each thing that is wrong
+    assert problem in said[0]
+    assert all(line.startswith("error: ") for line in said)
+
+
+def test_a_script_may_capture_a_file_without_asking_for_its_own_name(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    mlp = ROOT / "scenarios" / "capture" / "mlp.py"
+    script.write_text(f"import lifecycle_sim as ls\nprint(len(ls.capture_file({str(mlp)!r}, warmup=0).steps))\n")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_kernels_of_others_are_labelled() -> None:
+    with torch.library._scoped_library("lifecycle_sim_test", "FRAGMENT") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "CPU")
+        library.impl("twice", torch.empty_like, "Meta")
+        captured = ls.capture(Mlp, rows, None, lambda _model, _optimizer, batch: torch.ops.lifecycle_sim_test.twice(batch[0]), steps=2)
+    (found,) = [each for each in captured.trace.assumptions if each.code == "foreign_operators"]
+    assert found.count == 4  # two steps of warm-up, two measured
+    assert "(lifecycle_sim_test::twice): what they return counts" in found.text
+
+
+def test_work_areas_of_libraries_are_labelled() -> None:
+    def step(_model: Any, _optimizer: Any, batch: Any) -> Any:
+        return torch.fft.rfft(batch[0]), torch.linalg.vector_norm(batch[0]), torch.linalg.qr(batch[0])
+
+    captured = ls.capture(Mlp, rows, None, step, warmup=0)
+    (found,) = [each for each in captured.trace.assumptions if each.code == "library_workspaces"]
+    assert found.count == 2
+    assert "(aten::_fft_r2c, aten::linalg_qr)" in found.text
 
 
 def _refuses_a_fork(model: Any, optimizer: Any, batch: Any) -> None:

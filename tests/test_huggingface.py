@@ -17,11 +17,11 @@ SIZES = {"batch": 2, "seq": 128, "layers": 2, "width": 256}
 RECORDED_WITH = ("5", "24")
 RECORDED = {
     # requested, allocated and reserved peak of the third step, and requested after it: PyTorch 2.14.1's CUDA code, transformers 5.24.0,
-    # under a driver that does nothing, without cuDNN; and how many of its calls of efficient attention drop something
-    "gpt2": (413_549_576, 419_344_384, 442_499_072, 243_604_480, 2),
-    "llama": (284_222_136, 289_337_856, 358_612_992, 178_003_584, 0),
-    "bert": (286_398_144, 287_616_512, 293_601_280, 182_581_944, 2),
-    "t5": (362_819_592, 366_752_768, 375_390_208, 228_763_648, 6),
+    # under a driver that does nothing, without cuDNN
+    "gpt2": (413_549_576, 419_344_384, 442_499_072, 243_604_480),
+    "llama": (284_222_136, 289_337_856, 358_612_992, 178_003_584),
+    "bert": (286_398_144, 287_616_512, 293_601_280, 182_581_944),
+    "t5": (362_819_592, 366_752_768, 375_390_208, 228_763_648),
 }
 ATTENTION = {"gpt2": "efficient_backward", "llama": "flash_backward", "bert": "efficient_backward", "t5": "efficient_backward"}
 
@@ -34,8 +34,4 @@ def test_a_model_from_a_config_is_predicted(family: str) -> None:
     step = ls.predict(captured.trace).steps[-1]
     if tuple(transformers.__version__.split(".")[:2]) != RECORDED_WITH:
         pytest.skip(f"recorded with transformers {'.'.join(RECORDED_WITH)}, not {transformers.__version__}")
-    requested, allocated, reserved, after, calls = RECORDED[family]
-    seeds = 16 * calls  # of dropout in attention, two numbers a call: on the host
-    assert 0 <= step.requested - requested <= seeds
-    assert 0 <= step.allocated - allocated <= 64 * seeds
-    assert (step.reserved, step.requested_after) == (reserved, after)
+    assert (step.requested, step.allocated, step.reserved, step.requested_after) == RECORDED[family]

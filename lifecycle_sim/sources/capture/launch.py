@@ -10,9 +10,11 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pickle import PicklingError
+from types import ModuleType
 from typing import Any
 
 from lifecycle_sim.errors import CaptureError, InputError, LifecycleError, MissingExtraError
@@ -204,7 +206,8 @@ def apart(report: Callable[[Any, Any], None], plan: Plan | PlanFile, method: str
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*use of fork\\(\\) may lead to deadlocks.*")
-            process.start()
+            with _main_left_alone() if isinstance(plan, PlanFile) and method == FRESH else nullcontext():
+                process.start()
     except (PicklingError, AttributeError, TypeError) as error:
         raise CaptureError(f"the functions {SENT} ({error}): define them at the top level of a module") from None
     try:
@@ -224,6 +227,17 @@ def apart(report: Callable[[Any, Any], None], plan: Plan | PlanFile, method: str
         kind, problems = said
         raise kind(problems)
     return said
+
+
+@contextmanager
+def _main_left_alone() -> Iterator[None]:
+    """Start processes that don't run the main module again: it may be a script that captures without asking for its own name first."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _untested() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import platform
+import re
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -33,6 +34,8 @@ from lifecycle_sim.sources.capture.tracker import Tracker
 
 OURS = Path(__file__).resolve().parents[2]
 TORCH = Path(torch.__file__).resolve().parent
+HIGHER = re.compile(r"HigherOrderOperator (\w+)|FlexAttention does not support")
+"""What torch says of operators that only a compiler makes kernels for."""
 
 
 def perform(plan: Plan) -> Capture:
@@ -149,6 +152,11 @@ def stage(name: str) -> Iterator[None]:
         own = [frame for frame in frames if not _is_foreign(frame.filename)]
         where = f" ({own[-1].filename}:{own[-1].lineno}, in {own[-1].name})" if own else ""
         said = " ".join(str(error).split())
+        higher = HIGHER.search(said) if isinstance(error, NotImplementedError) else None
+        if higher is not None:
+            operator = higher.group(1) or "flex_attention"
+            hint = ": take scaled_dot_product_attention in the captured step" if operator == "flex_attention" else ""
+            raise CaptureError(f"{name} uses {operator}, whose compiled kernels a capture cannot represent{hint}{where}") from error
         raise CaptureError(f"{name} failed with {type(error).__name__}{': ' if said else ''}{said[:500]}{where}") from error
 
 

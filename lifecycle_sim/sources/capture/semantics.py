@@ -5,11 +5,13 @@ Operators are overridden at the dispatcher, not by a function mode, which backwa
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -35,6 +37,18 @@ COPY = aten._to_copy.default
 LOSSES = {aten.mse_loss.default: 2, aten.smooth_l1_loss.default: 2, aten.binary_cross_entropy.default: 3}
 """Losses that reduce into the storage of what they reduce, and keep it; with the place of their reduction (0 for none)."""
 CONVOLUTIONS = (aten.convolution.default, aten.convolution_backward.default)
+OWN = ("aten", "prim", "prims", "profiler")
+"""Where torch's own operators are; what is elsewhere brought kernels of its own."""
+IN_LIBRARIES = ("_fft_", "linalg_", "_linalg_", "cholesky", "geqrf", "ormqr", "lu_unpack", "triangular_solve")
+"""How the names of operators begin that cuFFT, cuSOLVER or MAGMA carry out, in work areas of their own."""
+OF_TORCH = ("linalg_vector_norm", "linalg_cross")
+"""Those that begin so and have kernels of torch."""
+UNSEEN = {
+    "foreign_operators": "operators that are not torch's own ran ({}): what they return counts, what their kernels take for themselves is "
+    "not known",
+    "library_workspaces": "operators of cuFFT, cuSOLVER or MAGMA ran ({}): what they return counts, those libraries' work areas don't",
+}
+"""What is said of operators whose kernels take what is not known."""
 WITH_FLOAT_STATISTICS = (aten.native_layer_norm.default,)
 
 
@@ -47,6 +61,7 @@ class Cuda:
 
     Attributes:
         skipped: how often what cannot be represented was left out, by name.
+        unseen: how often operators ran whose kernels take what is not known, by kind and name.
         casts: what autocast keeps.
         composites: what operators that are made of others are made of on CUDA, where it is not what they are made of on the CPU.
     """
@@ -55,6 +70,7 @@ class Cuda:
         self._profile = profile
         self._release = tuple(int(number) for number in release.split("."))
         self.skipped: Counter[str] = Counter()
+        self.unseen: dict[str, Counter[str]] = {kind: Counter() for kind in UNSEEN}
         self.casts = autocast.Casts()
         self.composites: dict[Any, Callable[..., Any]] = {}
 
@@ -63,8 +79,11 @@ class Cuda:
         """Let CUDA's semantics hold inside the block."""
         with ExitStack() as undo, warnings.catch_warnings():
             warnings.filterwarnings(
-                "ignore", message=".*overriding a previously registered kernel.*|.*Warning only once for all operators.*"
+                "ignore",
+                message=".*overriding a previously registered kernel.*|.*Warning only once for all operators.*|"
+                "Accessing the data pointer of FakeTensor.*|flex_attention called without torch.compile.*",
             )
+            replace(undo, logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)  # what fails is told in one line
             library = torch.library.Library("aten", "IMPL")
             undo.callback(library._destroy)
             self._operators(library)
@@ -86,6 +105,9 @@ class Cuda:
             kwargs = {**kwargs, "device": CPU}
             if func is COPY and _copies_nothing(args[0], kwargs):
                 return aten.alias.default(args[0])
+        unseen = _work_unseen(func)
+        if unseen is not None:
+            self.unseen[unseen][func.name()] += 1
         if func in recurrent.RESULTS:
             return recurrent.RESULTS[func](bound(func, args, kwargs))
         if func is EFFICIENT_BACKWARD and args[1].shape[1] != args[2].shape[1]:
@@ -115,7 +137,11 @@ class Cuda:
             "it in build_model, make_optimizer or step, or in the file that is captured",
             "gradients_finite": "GradScaler asked whether gradients are finite: they were taken to be",
         }
-        return [Assumption(code, self.skipped[code], text) for code, text in texts.items() if self.skipped[code]]
+        found = [Assumption(code, self.skipped[code], text) for code, text in texts.items() if self.skipped[code]]
+        for code, names in self.unseen.items():
+            if names:
+                found.append(Assumption(code, names.total(), UNSEEN[code].format(", ".join(names))))
+        return found
 
     def _operators(self, library: Any) -> None:
         architecture, release = self._profile.architecture, self._release
@@ -276,6 +302,15 @@ def scalers_on() -> Iterator[None]:
         yield
     finally:
         torch.amp.GradScaler.__init__ = begin
+
+
+@cache
+def _work_unseen(func: Any) -> str | None:
+    """Which kind of ``UNSEEN`` the operator *func* is, if any."""
+    if func.namespace not in OWN:
+        return "foreign_operators"
+    name = func.name().removeprefix("aten::")
+    return "library_workspaces" if name.startswith(IN_LIBRARIES) and not name.startswith(OF_TORCH) else None
 
 
 def _grouped_backward(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
