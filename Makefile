@@ -2,7 +2,7 @@
 # make test    set up and run all tests
 # make lint    style, types and import contracts
 # make bench   speed and memory, as ratios in one run
-# make plots   remake the figures that the README shows
+# make plots   remake the figures and the output that the documentation shows
 
 PYTHON ?= python3
 VENV ?= .venv

@@ -1,4 +1,4 @@
-"""Remakes what the documentation shows: every figure of the gallery, and the output under each command of the README.
+"""Remakes what the documentation shows: every figure of the gallery, and the output under each command of the README and of docs/.
 
 A command line begins with ``$ lifecycle-sim``. Run from anywhere: ``python -m plots.remake``.
 """
@@ -14,7 +14,8 @@ from pathlib import Path
 
 GALLERY = Path(__file__).with_name("README.md")
 ROOT = GALLERY.parents[1]
-README = ROOT / "README.md"
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+"""The documents whose commands stand with their output."""
 PROMPT = "$ lifecycle-sim "
 SHOWN = re.compile(r"```console\n\$ lifecycle-sim (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
 """A command in a document, with the output below it."""
@@ -39,10 +40,11 @@ def main() -> int:
     for arguments in commands(GALLERY.read_text(encoding="utf-8")):
         done = subprocess.run([sys.executable, "-m", "lifecycle_sim", *arguments, "--force"], cwd=ROOT, check=False)
         failed += done.returncode not in (0, 1)  # 1 is an answer: it does not fit
-    text = README.read_text(encoding="utf-8")
-    README.write_text(
-        SHOWN.sub(lambda found: f"```console\n{PROMPT}{found['command']}\n{printed(found['command'])}```", text), encoding="utf-8"
-    )
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        page.write_text(
+            SHOWN.sub(lambda found: f"```console\n{PROMPT}{found['command']}\n{printed(found['command'])}```", text), encoding="utf-8"
+        )
     return failed
 
 

@@ -15,6 +15,7 @@ from lifecycle_sim.cli import COMMANDS, main
 from lifecycle_sim.cli.endings import Exit
 from lifecycle_sim.sources.native import read_jsonl, read_npz, write_jsonl
 from tests.cli_support import KIB, json_of, keys_of, lifecycle_sim, small_trace
+from tests.conftest import ROOT
 
 ASK = ["peak", "timeline", "lifetimes", "check"]  # the questions that a recording alone answers
 
@@ -334,6 +335,19 @@ print("IMPORTED", *[name for name in {absent!r} if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "IMPORTED", done.stdout + done.stderr
+
+
+def test_help_lists_every_command_once_on_a_line_of_its_own(run):
+    lines = run("--help").stdout.splitlines()
+    for command, line in COMMANDS.items():
+        assert [each for each in lines if each.split()[:1] == [command]] == [f"  {command:<9}  {line}"]
+        assert len(f"  {command:<9}  {line}") < 80
+    files = {
+        path.stem
+        for path in (ROOT / "lifecycle_sim" / "cli").glob("*.py")
+        if re.search(r"^def command\(", path.read_text("utf-8"), re.MULTILINE)
+    }
+    assert set(COMMANDS) == files
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -15,27 +15,40 @@ import click
 from lifecycle_sim import __version__
 from lifecycle_sim.cli.endings import ended_clearly
 
-COMMANDS = {
-    "peak": "Exact peak: who holds it, what is steady, what had to be assumed.",
-    "timeline": "The level over events, and the peak of each stream or range.",
-    "lifetimes": "The largest, longest, leaked or temporary storages.",
-    "run": "Run a scenario: peak, steady state and the static table side by side.",
-    "line": "Run a production line: occupancy by stage, peak, average, total work; what if.",
-    "schedule": "Pipeline-parallel training: times, micro-batches in flight and bytes by rank.",
-    "check": "Whether a recording contradicts itself, and what it lost.",
-    "allocator": "The caching allocator on its own beside a recording; the four levels; waste.",
-    "params": "The parameters that a Python file defines, each storage once; gradients and optimizer state.",
-    "budget": "Weights, gradients and states; operations and time; which evidence a plan is missing.",
-    "protocol": "Whether a comparison of model sizes can answer, and what its runs say.",
-    "plot": "Draw a timeline, lifecycle chart, composition or size × span chart.",
-    "convert": "Write a trace in another format.",
-    "fit": "The largest batch or longest sequence that fits, seen to fit or by a model with its margin.",
-    "capture": "What a training step would allocate on a card that is not there.",
-    "sweep": "A program at several sizes: predicted for a card, and run on the CPU.",
-    "plan": "Which modules of a captured step to recompute so that it stays within a budget.",
-    "frontier": "Every plan of recomputation that is cheapest at its peak.",
-    "whatif": "What a step would be with modules recomputed, tensors divided or on the host, another program.",
+SECTIONS = {
+    "Read a recording, or any other trace": {
+        "peak": "The exact peak: who holds it, what is steady, what was assumed.",
+        "timeline": "The level over events; the peak of each stream or range.",
+        "lifetimes": "The largest, longest, leaked or temporary storages.",
+        "check": "Whether a recording contradicts itself, and what it lost.",
+        "allocator": "The caching allocator: other settings, why memory ran out.",
+        "plot": "Timelines, lifecycles, compositions, addresses, as figures.",
+        "convert": "Another format: for torch's viewer, for tables, or a part.",
+    },
+    "Predict a program without a card": {
+        "capture": "What a training step would allocate, from a Python file.",
+        "params": "Parameters, each storage once; gradients, optimizer state.",
+        "sweep": "Several sizes: predicted for a card, and run on the CPU.",
+    },
+    "Make it fit": {
+        "fit": "The largest batch or longest sequence that fits.",
+        "whatif": "A captured step recomputed, sharded, offloaded or changed.",
+        "plan": "Which modules to recompute so that a step fits.",
+        "frontier": "Every plan of recomputation that is cheapest at its peak.",
+    },
+    "Count before anything runs": {
+        "budget": "Weights, gradients, states; operations and time.",
+        "protocol": "Whether a comparison of model sizes can answer.",
+    },
+    "Run a scenario": {
+        "run": "Peak, steady state and the static table side by side.",
+        "line": "A production line: occupancy by stage, peak, total work.",
+        "schedule": "Pipeline-parallel training: times and bytes by rank.",
+    },
 }
+"""The commands with a line about each, by what a newcomer wants to do."""
+
+COMMANDS = {name: line for section in SECTIONS.values() for name, line in section.items()}
 
 
 class Commands(click.Group):
@@ -53,9 +66,11 @@ class Commands(click.Group):
         return command if isinstance(command, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        """List the commands by section, without importing them."""
+        width = max(map(len, COMMANDS))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), line) for name, line in commands.items()])
 
     def make_context(self, *arguments: Any, **more: Any) -> click.Context:
         """Read the command line; ``--help`` and ``--version`` are answered here."""
@@ -82,9 +97,12 @@ def main(traceback: bool) -> None:
     """Replay memory lifecycles: who holds the peak, what is steady, what drifts, what would fit.
 
     SOURCE is a recording in any known format (CUDA memory snapshot, profiler trace, memory timeline, minimalloc CSV, native JSONL
-    or npz; plain or gzip), a scenario (.toml), or - for standard input.
+    or npz; plain or gzip), a scenario (.toml), or - for standard input. FILE.py defines a model and its step.
 
     \b
-    Example:
+    Examples:
       lifecycle-sim peak snapshot.pickle
+      lifecycle-sim allocator snapshot.pickle --why
+      lifecycle-sim fit FILE.py --device a100-80g --seq 2048
+      lifecycle-sim COMMAND --help
     """
