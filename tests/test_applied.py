@@ -140,6 +140,9 @@ def test_what_cannot_be_applied_is_refused_and_changes_nothing(captured: ls.Capt
         (["block.0", "blocks.0"], "'block.0' chooses no module of the model: did you mean 'blocks.0'"),
         (["blocks.0@1"], "one call of a module"),
         (nothing, "there is no plan to apply: none was found within 1,024 B"),
+        (ls.what_if(captured, "blocks.*", sharding="zero1:2"), "shard zero1:2: only recomputation can be applied"),
+        (3, "there is no plan in 3: give an answer of ls.what_if"),
+        ([None], "there is no plan in"),
     ):
         with pytest.raises(ls.InputError, match=why):
             ls.apply(model, plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from matplotlib.patches import Rectangle
 
 import lifecycle_sim as ls
 from lifecycle_sim.cli import main
+from lifecycle_sim.program.edits.offload import Offload
+from lifecycle_sim.program.engine_copies import Link
 from lifecycle_sim.program.remat import Happens
 from lifecycle_sim.study.recompute import Recompute
 from tests.conftest import ROOT
@@ -108,6 +111,38 @@ def test_each_row_lives_once_and_is_made_again_where_calls_run_again(found: Reco
     assert "left out" in ax.get_xlabel()
     with pytest.raises(ls.InputError, match="nothing that was held is made again"):
         ls.figures.recomputed_lifecycles(ls.what_if(found.base_trace, "tokens"))
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "edits"),
+    [((), {"optimizer": "sgd"}), ("blocks.[01]", {"optimizer": "sgd"}), ((), {"sharding": "zero3:8"})],
+    ids=["sgd", "sgd and recomputed", "sharded"],
+)
+def test_other_edits_are_drawn_with_their_own_levels(trace: ls.Trace, checkpoint: Any, edits: dict[str, Any]) -> None:
+    found = ls.what_if(trace, checkpoint, **edits)
+    ax = ls.figures.recomputed_timeline(found)
+    base, edited = (line for line in ax.lines if line.get_drawstyle() == "steps-post")
+    assert (max(base.get_ydata()), max(edited.get_ydata())) == (found.base.requested, found.edited.requested)
+    assert any(text.endswith("edited") for text in legend_of(ax))
+    assert bool(found.calls) == bool(drawn(ax, "runs again")) == any("run again" in text for text in legend_of(ax))
+    if found.calls:
+        assert ls.figures.recomputed_lifecycles(found).get_yticklabels()
+    else:
+        with pytest.raises(ls.InputError, match="there is no interval to draw"):
+            ls.figures.recomputed_lifecycles(found)
+
+
+def test_a_step_with_other_operators_goes_on_by_itself_where_they_differ(trace: ls.Trace) -> None:
+    plain = ls.what_if(trace, optimizer="sgd")
+    ax = ls.figures.recomputed_timeline(plain)
+    base, edited = (line for line in ax.lines if line.get_drawstyle() == "steps-post")
+    assert len(base.get_xdata()) - len(edited.get_xdata()) == plain.cost.operators - plain.ran.operators > 0
+
+
+def test_storages_on_the_host_are_fetched_and_not_made_again(trace: ls.Trace) -> None:
+    away = Offload(("saved",), Link(25 * 10**9))
+    ax = ls.figures.recomputed_lifecycles(ls.what_if(trace, offloaded=away), top=5)
+    assert legend_of(ax) == ["lives", "was held as captured", "back from the host"]
 
 
 @pytest.mark.parametrize(

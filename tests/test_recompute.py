@@ -273,3 +273,32 @@ def test_the_engine_runs_a_step_as_a_program_to_the_same_levels(patterns: list[s
         rows = edited.rows()
         assert replayed.peak.size - given == max(high for _, high, _ in rows)
         assert replayed.timeline.end - given == rows[-1][2]
+
+
+def with_graph(trace: ls.Trace, change: Callable[[dict[str, Any]], object]) -> ls.Trace:
+    """*trace*, with *change* done to its stored graph."""
+    told = trace.settings["capture"]
+    assert isinstance(told, dict)
+    graph = json.loads(json.dumps(told["graph"]))
+    change(graph)
+    return replace(trace, settings={**trace.settings, "capture": {**told, "graph": graph}})
+
+
+def test_a_damaged_capture_is_refused_and_not_followed(trace: ls.Trace) -> None:
+    def other_kind(key: str, place: int, value: object) -> Callable[[dict[str, Any]], object]:
+        return lambda graph: graph["steps"][0][key].__setitem__(place, value)
+
+    damages: list[Callable[[dict[str, Any]], object]] = [
+        lambda graph: graph["steps"].clear(),
+        lambda graph: graph["names"].__setitem__(4, None),
+        other_kind("holds", 3, []),
+        lambda graph: graph["steps"][0]["operators"][2].__setitem__(10, {}),
+        lambda graph: graph["steps"][0]["calls"][1].__setitem__(3, "x"),
+    ]
+    for damage in damages:
+        with pytest.raises(ls.TraceFormatError, match="apture the step again"):
+            ls.what_if(with_graph(trace, damage), "blocks.*")
+    recorded = trace.devices[0]
+    for cut in (replace(trace, devices=()), replace(trace, devices=(replace(recorded, spans=recorded.spans[:1]),))):
+        with pytest.raises(ls.TraceFormatError, match="apture the step again"):
+            ls.what_if(cut, "blocks.*")

@@ -59,6 +59,24 @@ def test_rows_tell_the_peak_of_every_plan(stack: Stack) -> None:
         assert told == peak == table.rows[number].level(plan)
 
 
+@pytest.mark.parametrize("solver", ["branch", "highs"])
+def test_what_costs_nothing_and_lowers_nothing_is_not_chosen(solver: str) -> None:
+    if solver == "highs":
+        highspy("highspy")
+
+    @given(st.lists(st.builds(Part, SIZE, SIZE, SIZE, st.integers(0, 1)).map(lambda part: (part,)), min_size=1, max_size=4), SIZE)
+    @settings(max_examples=15)
+    def holds(blocks: list[tuple[Part, ...]], entry: int) -> None:
+        problem = problem_of(Stack(tuple(blocks), entry, 10, 0, False))
+        costs = {each.name: each.cost for each in problem.candidates}
+        for point in frontier_of_regions(problem, solver=solver, step=1).points:
+            for name in point.chosen:
+                without = tuple(each for each in point.chosen if each != name)
+                assert costs[name] or problem.evaluate(without) > point.peak
+
+    holds()
+
+
 @given(STACKS, st.sampled_from(["branch", "highs"]))
 @settings(max_examples=40)
 def test_the_frontier_is_that_of_all_subsets(stack: Stack, solver: str) -> None:

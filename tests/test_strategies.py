@@ -77,7 +77,11 @@ def test_strategies_from_a_file(tmp_path: Path) -> None:
     [
         ([], 2, "nothing is to be done"),
         (["--offload", "saved"], 3, "offload: over what?"),
-        (["--link", "25 GB/s"], 3, "link: nothing goes over it"),
+        (["--link", "25 GB/s"], 3, "link: nothing goes to the host"),
+        (["--shard", "zero1:2", "--ahead", "5", "--wait"], 3, "ahead, wait: nothing goes to the host"),
+        (["--checkpoint", "blocks.*", "--kind", "lifecycle"], 2, "--kind lifecycle says what is drawn, and nothing is"),
+        (["--checkpoint", "blocks.*", "--kind", "timeline", "-o", "x.jsonl"], 2, "add -o with a .png, .svg or .pdf"),
+        (["--drop", "model.py", "--batch", "4", "--conf", "backend:native"], 2, "leave --batch, --conf out"),
         (["--offload", "weights", "--link", "1 GB/s"], 3, "offload 'weights' is not known: choose of saved, optimizer"),
         (["--offload", "saved", "--link", "25 GB"], 3, "'25 GB' is no rate: write bytes a second, such as '25 GB/s'"),
         (["--save", "aten.mm.default"], 3, "save: no module is recomputed"),

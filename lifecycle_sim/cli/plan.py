@@ -32,7 +32,7 @@ from lifecycle_sim.study.prediction import LEVELS
 )
 @click.option("--verify", "verifies", is_flag=True, help="Of a FILE.py: capture it again with the plan applied, and compare.")
 @click.option("--largest-batch", "largest", is_flag=True, help="Of a FILE.py: seek the largest batch that some plan lets fit.")
-@click.option("--most", type=click.IntRange(1), default=LIMIT, show_default=True, help="The largest batch that is tried.")
+@click.option("--most", type=click.IntRange(1), help=f"The largest batch that is tried; by default {LIMIT:,}.")
 @planning_options
 @json_option
 def command(
@@ -41,7 +41,7 @@ def command(
     basis: str | None,
     verifies: bool,
     largest: bool,
-    most: int,
+    most: int | None,
     modules: tuple[str, ...],
     objective: str,
     no_early_stop: bool,
@@ -64,6 +64,8 @@ def command(
     for given, name in ((verifies, "--verify"), (largest, "--largest-batch")):
         if given and not is_program(source):
             raise click.UsageError(f"{name} captures steps anew: give a FILE.py")
+    if most is not None and not largest:
+        raise click.UsageError("--most bounds the batches that are tried: add --largest-batch")
     if largest and asked["batch"] is not None:
         raise click.UsageError("--largest-batch seeks the batch: leave --batch out")
     basis = basis or ("reserved" if budget is None or largest else "requested")
@@ -76,7 +78,7 @@ def command(
             captures[batch] = trace_asked_for(source, asked | {"batch": batch})
             return captures[batch]
 
-        batches = largest_batch(capture_at, budget, modules or None, basis=basis, limit=most, **options)
+        batches = largest_batch(capture_at, budget, modules or None, basis=basis, limit=most or LIMIT, **options)
         row = batches.largest or batches.rows[0]
         asked["batch"], trace, found = row.batch, captures[row.batch], row.found
     else:

@@ -44,9 +44,7 @@ if TYPE_CHECKING:
 @click.option(
     "--kind",
     type=click.Choice(["timeline", "lifecycle"]),
-    default="timeline",
-    show_default=True,
-    help="What is drawn: both levels, or the storages that are let go and made again.",
+    help="What -o draws: both levels (timeline, the default), or the storages that are let go and made again.",
 )
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @json_option
@@ -57,7 +55,7 @@ def command(
     source: str,
     drop: tuple[str, ...],
     output: str | None,
-    kind: str,
+    kind: str | None,
     force: bool,
     as_json: bool,
     **asked: Any,
@@ -77,6 +75,8 @@ def command(
     if output is not None:
         encode = None if is_figure(output) else encoder_for(output)
         refuse_to_overwrite(output, force)
+    if kind is not None and (output is None or encode is not None):
+        raise click.UsageError(f"--kind {kind} says what is drawn, and nothing is: add -o with a .png, .svg or .pdf")
     ladder, reentrant, capacity, conf = (asked.pop(name) for name in ("ladder", "reentrant", "capacity", "conf"))
     strategies = chosen_strategies(asked)
     if reentrant:
@@ -86,9 +86,11 @@ def command(
     found: Recompute | None = None
     if drop:
         _must_be_alone("--drop", strategies, ladder, output)
+        _must_not_capture("--drop", asked, conf, parameters=asked["parameters"])
         trace, record, fits = _dropped(source, drop, capacity)
     elif not strategies.empty and is_scenario(source):
         _must_be_alone("a scenario", strategies, ladder, output, ("checkpoint",))
+        _must_not_capture("a scenario", asked, conf)
         trace, record, fits = _of_scenario(source, asked["parameters"], strategies.checkpoint, capacity)
     elif strategies.empty:
         raise click.UsageError("nothing is to be done: name modules with --checkpoint, or another edit, such as --shard zero3:8")
@@ -155,7 +157,7 @@ def _dropped(source: str, patterns: tuple[str, ...], capacity: int | None) -> tu
     with progress("replaying"):
         found = what_if_dropped(replay_device(trace), patterns)
     fits = None if capacity is None else True if found.upper <= capacity else False if found.lower > capacity else None
-    return trace, dropped_record(found), fits
+    return trace, dropped_record(found, capacity), fits
 
 
 def _of_scenario(source: str, parameters: dict[str, int], ranges: tuple[str, ...], capacity: int | None) -> tuple[Trace, Any, bool | None]:
@@ -165,7 +167,7 @@ def _of_scenario(source: str, parameters: dict[str, int], ranges: tuple[str, ...
     program = open_scenario(source, parameters)
     with progress(f"running {name_of(source)}"):
         found = what_if_program(program, ranges)
-    return found.trace, scenario_record(found), None if capacity is None else found.edited.peak <= capacity
+    return found.trace, scenario_record(found, capacity), None if capacity is None else found.edited.peak <= capacity
 
 
 def _must_be_alone(what: str, strategies: Strategies, ladder: bool, output: str | None, known: tuple[str, ...] = ()) -> None:
@@ -182,13 +184,22 @@ def _must_be_alone(what: str, strategies: Strategies, ladder: bool, output: str 
     _must_not_write(output, "here is no edited capture to write")
 
 
+def _must_not_capture(what: str, asked: dict[str, Any], conf: str, **more: object) -> None:
+    """Refuse options that say how a program is captured, or what allocator its requests go to."""
+    given = {"device": asked["device"], "batch": asked["batch"], "seq": asked["seq"], "conf": conf, **more}
+    given |= {"autocast": asked["autocast_of_file"], "dtype": asked["dtype_of_file"]}
+    names = ", ".join({"parameters": "--param"}.get(name, f"--{name}") for name, value in given.items() if value)
+    if names:
+        raise click.UsageError(f"{what} and {names}: nothing is captured here, and no allocator is asked: leave {names} out")
+
+
 def _must_not_write(output: str | None, why: str) -> None:
     if output is not None:
         raise click.UsageError(f"{why}: leave -o out")
 
 
-def _draw(found: Recompute, kind: str, output: str, force: bool, title: str) -> None:
+def _draw(found: Recompute, kind: str | None, output: str, force: bool, title: str) -> None:
     from lifecycle_sim.output import figures
 
-    draw = figures.recomputed_timeline if kind == "timeline" else figures.recomputed_lifecycles
+    draw = figures.recomputed_lifecycles if kind == "lifecycle" else figures.recomputed_timeline
     figures.save(draw(found, title=title), output, force)

@@ -38,8 +38,8 @@ def rung_record(rung: Rung) -> Record:
     }
 
 
-def dropped_record(found: Dropped) -> Record:
-    """Return the bounds of a peak without storages."""
+def dropped_record(found: Dropped, capacity: int | None = None) -> Record:
+    """Return the bounds of a peak without storages, and what they are held against."""
     return {
         "device": found.device,
         "basis": str(found.basis),
@@ -52,11 +52,12 @@ def dropped_record(found: Dropped) -> Record:
             "backward": found.backward,
         },
         "peak": {"base": found.base, "lower": found.lower, "upper": found.upper},
+        "capacity": capacity,
     }
 
 
-def scenario_record(found: RecomputedProgram) -> Record:
-    """Return a program as it stands and with ranges recomputed, in payload bytes."""
+def scenario_record(found: RecomputedProgram, capacity: int | None = None) -> Record:
+    """Return a program as it stands and with ranges recomputed, in payload bytes, and what they are held against."""
     return {
         "device": found.program.device,
         "title": found.program.title,
@@ -65,6 +66,7 @@ def scenario_record(found: RecomputedProgram) -> Record:
             for operators, again, before, saved in found.ranges
         ],
         "program": {"base": _program_cost(found.base), "edited": _program_cost(found.edited)},
+        "capacity": capacity,
     }
 
 

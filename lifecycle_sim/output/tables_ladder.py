@@ -107,6 +107,7 @@ def dropped_tables(document: Record, device: Record) -> RenderableType:
         heading(f"Peak, {device['basis']} bytes"),
         table(("", "bytes"), rows, left=("",)),
         Text(text),
+        _verdict(document, device),
     )
 
 
@@ -127,7 +128,18 @@ def scenario_tables(document: Record, device: Record) -> RenderableType:
         table(("", "as it stands", "recomputed"), rows, left=("",)),
         heading("Recomputed"),
         table(("range", "runs again", "before"), _ranges(device), left=("range", "runs again", "before")),
+        _verdict(document, device),
     )
+
+
+def _verdict(document: Record, device: Record) -> Text | None:
+    """Whether it fits into the capacity that was given; None without one."""
+    if device["capacity"] is None:
+        return None
+    room, fits = format_exact(device["capacity"]), document["fits"]
+    if fits is None:
+        return Text(f"whether it fits into {room} cannot be told: that lies between the bounds", style="yellow")
+    return Text(f"it fits into {room}", style="green") if fits else Text(f"it does not fit into {room}", style="red")
 
 
 def _ranges(device: Record) -> Iterator[tuple[str, str, str]]:

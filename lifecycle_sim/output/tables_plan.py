@@ -28,6 +28,7 @@ def _facts(device: Record) -> Iterator[tuple[str, str]]:
         tightest = device["tightest"]
         if tightest is not None:
             yield "least peak", f"{format_exact(tightest['peak'])} {basis}, simulated, for {cost_text(tightest['cost'], device['unit'])}"
+            yield "recompute", names_text(tightest["modules"], 24)
             yield "binds at", shown(tightest["binds_at"])
         return
     yield "peak", f"{format_exact(plan['peak'])} {basis}, simulated"

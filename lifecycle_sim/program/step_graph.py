@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 from lifecycle_sim.errors import InputError, TraceFormatError
@@ -263,6 +264,8 @@ def graphs_of(trace: Trace) -> tuple[StepGraph, ...]:
             f"the trace holds no operators and holds (its format is {trace.format}): a what-if needs a capture of a training step, "
             "made by lifecycle-sim capture or ls.capture"
         )
+    if not trace.devices:
+        raise TraceFormatError("the capture holds a graph and no device: it was cut off. Capture the step again, or copy it again")
     events = trace.devices[0].events
     allocs = events.kind == Kind.ALLOC
     sizes = dict(zip(events.address[allocs].tolist(), events.size[allocs].tolist(), strict=True))
@@ -276,6 +279,9 @@ def graphs_of(trace: Trace) -> tuple[StepGraph, ...]:
                 raise TraceFormatError(
                     f"the graph of {graph.name} does not belong to the trace: its events are others. Capture the step again"
                 )
+        steps = {(span.name, span.start, span.stop) for span in trace.devices[0].spans if span.kind == "step"}
+        if not graphs or any((graph.name, graph.start, graph.stop) not in steps for graph in graphs):
+            raise TraceFormatError("the capture does not tell where the steps of its graph begin and end: capture the step again")
     except (KeyError, IndexError, TypeError, ValueError) as error:
         if isinstance(error, TraceFormatError):
             raise
@@ -378,6 +384,21 @@ def _read(stored: Mapping[str, Any], names: Sequence[str], sizes: Mapping[int, i
 
 
 def _must_be_whole(graph: StepGraph) -> None:
+    numbers = chain(
+        (graph.start, graph.stop),
+        (hold.storage for hold in graph.holds),
+        chain.from_iterable((row.flops, row.moved, row.upper, *row.reads, *row.writes, *row.mutates) for row in graph.operators),
+        chain.from_iterable((call.parent, *call.inputs, *call.others) for call in graph.calls),
+    )
+    texts = chain(
+        (graph.name, graph.unsound or "", *graph.recomputed),
+        chain.from_iterable((row.name, row.phase, row.module, row.dtype) for row in graph.operators),
+        (call.module for call in graph.calls),
+    )
+    if {type(each) for each in numbers} - {int} or {type(each) for each in texts} - {str}:
+        raise TraceFormatError(
+            f"the graph of {graph.name} is not whole: it has a value of a kind that is not known. Capture the step again"
+        )
     tables = {
         **dict.fromkeys((Mark.OPERATOR, Mark.CAST), len(graph.operators)),
         **dict.fromkeys((Mark.SAVE, Mark.UNPACK, Mark.APPLIED, Mark.RELEASE), len(graph.holds)),

@@ -126,7 +126,7 @@ def recomputed_by(
     """Return what *plan* lets torch checkpoint; its modules may still be patterns.
 
     Raises:
-        InputError: there is no plan, or it recomputes some calls of a module and not the others.
+        InputError: there is no plan, it recomputes some calls of a module and not the others, or does more than recompute.
     """
     stop = True
     kept: tuple[str, ...] = ()
@@ -138,9 +138,13 @@ def recomputed_by(
         names = plan.chosen
     elif isinstance(plan, Recompute):
         _all_calls(plan)
+        if plan.edited_by:
+            raise InputError(f"{', '.join(plan.edited_by)}: only recomputation can be applied; to apply that alone, give its modules")
         names, stop, kept = plan.modules, plan.early_stop, plan.saved
     else:
-        names = [plan] if isinstance(plan, str) else list(plan)
+        names = [plan] if isinstance(plan, str) else list(plan) if isinstance(plan, Iterable) else []
+        if not all(isinstance(name, str) for name in names) or not isinstance(plan, Iterable):
+            raise InputError(f"there is no plan in {plan!r}: give an answer of ls.what_if, ls.plan or ls.frontier, or paths of modules")
     some = [f"{name!r} is one call of a module: torch's checkpoint is applied to all of them" for name in names if "@" in name]
     if some:
         raise InputError(some)

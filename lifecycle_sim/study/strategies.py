@@ -79,8 +79,11 @@ class Strategies:
         problems = []
         if self.offload and self.link is None:
             problems.append("offload: over what? Give the link's bytes a second each way, such as --link '25 GB/s'")
-        if not self.offload and (self.link is not None or self.offload_from is not None or self.wait):
-            problems.append("link: nothing goes over it: say what does, with --offload saved or --offload optimizer")
+        plain = {field.name: field.default for field in fields(self)}
+        copies = [name for name in ("link", "offload_from", "ahead", "behind", "wait") if getattr(self, name) != plain[name]]
+        if copies and not self.offload:
+            names = ", ".join(name.replace("_", "-") for name in copies)
+            problems.append(f"{names}: nothing goes to the host: say what does, with --offload saved or --offload optimizer")
         if self.save and not self.checkpoint:
             problems.append("save: no module is recomputed, so that there is nothing to save all the same: name some with --checkpoint")
         try:

@@ -1,10 +1,10 @@
-"""Draws a step with modules recomputed: its level beside that of the step as it was, and the storages that die early and are made again."""
+"""Draws an edited step: its level beside that of the step as it was, and the storages that die early and are made again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,15 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from lifecycle_sim.errors import InputError
-from lifecycle_sim.events import Kind
+from lifecycle_sim.events import Kind, Trace
 from lifecycle_sim.output.figures import style
 from lifecycle_sim.output.figures.lanes import SHADES
 from lifecycle_sim.output.figures.marks import BEHIND_TEXT
 from lifecycle_sim.output.figures.ticks import byte_ticks, count_ticks
 from lifecycle_sim.output.printable import shown
+from lifecycle_sim.program.edits.offload import RETURNED
 from lifecycle_sim.program.remat import Edit, Happens, edit
-from lifecycle_sim.program.step_graph import NO_STORAGE
+from lifecycle_sim.program.step_graph import NO_STORAGE, StepGraph, graphs_of
 from lifecycle_sim.study.recompute import Recompute
 from lifecycle_sim.units import format_bytes
 
@@ -40,23 +41,35 @@ NAME_LENGTH = 40
 class _Axis:
     """Both steps over the operators of the edited one, those that run again among them.
 
+    As long as both run the same operators, those stand above each other; from where they differ on, such as in another optimizer, each
+    step goes on by itself.
+
     Attributes:
         again: whether each operator of the edited step runs again.
         phases: the phase of each.
-        of_base: for each operator of the step as it was its place among those.
+        of_base: for each operator of the step as it was its place.
+        length: how many places there are.
     """
 
     again: NDArray[np.bool_]
     phases: tuple[str, ...]
     of_base: NDArray[np.int64]
+    length: int
 
     @classmethod
-    def of(cls, edited: Edit) -> _Axis:
-        """Return the axis of *edited*."""
+    def of(cls, edited: Edit, base: StepGraph) -> _Axis:
+        """Return the axis of *edited* and *base*."""
         ran = [event for event in edited.events if event.happens in (Happens.OPERATOR, Happens.AGAIN)]
         again = np.array([event.happens is Happens.AGAIN for event in ran], bool)
-        phases = tuple("backward" if event.happens is Happens.AGAIN else edited.graph.operators[event.value].phase for event in ran)
-        return cls(again, phases, np.flatnonzero(~again))
+        rows = edited.graph.operators
+        phases = tuple("backward" if event.happens is Happens.AGAIN else rows[event.value].phase for event in ran)
+        first = np.flatnonzero(~again)
+        names = [rows[ran[place].value].name for place in first.tolist()]
+        pairs = zip(names, (row.name for row in base.operators), strict=False)
+        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        beyond = int(first[alike - 1]) + 1 if alike else 0
+        of_base = np.concatenate([first[:alike], beyond + np.arange(len(base.operators) - alike)])
+        return cls(again, phases, of_base, max(len(again), int(of_base.max(initial=-1)) + 1))
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """Yield where calls run again: from the first operator to behind the last."""
@@ -73,37 +86,37 @@ def _runs(values: Sequence[Any], wanted: Any) -> Iterator[tuple[int, int]]:
 
 
 def recomputed_timeline(found: Recompute, ax: Axes | None = None, title: str = "") -> Axes:
-    """Draw the requested bytes of the last step as it was and with modules recomputed, over the operators of the latter.
+    """Draw the requested bytes of the last step as it was and edited, over the operators of the latter.
 
-    Where calls run again, which is shaded, the step as it was stands still. Each operator is as high as its high-water.
+    Where calls run again, which is shaded, the step as it was stands still. Each operator is as high as its high-water. From the first
+    operator on that differs, such as the first of another optimizer, each step goes on by itself.
 
     Args:
         found: what ``ls.what_if`` returned.
         ax: where to draw; by default on a figure of its own.
         title: what was captured, such as the name of the file, for the line below the headline.
     """
-    edited = found.edits[-1]
-    axis, before = _Axis.of(edited), _before(found, edited)
+    edited, graph = found.edits[-1], graphs_of(found.base_trace)[-1]
+    axis = _Axis.of(edited, graph)
     ax = style.new_axes(ax)
-    count = len(axis.again)
-    after = np.array([high for _, high, _ in edited.rows()], np.int64) + before
-    base = np.array([(high, left) for _, high, left in edit(edited.graph).rows()], np.int64) + before
-    stands = np.empty(count + 1, np.int64)
-    stands[0], level = base[0, 0], base[0, 1]
+    count = axis.length
+    after = np.array([high for _, high, _ in edited.rows()], np.int64) + _before(found.trace, found.step)
+    base = np.array([(high, left) for _, high, left in edit(graph).rows()], np.int64) + _before(found.base_trace, graph.name)
+    stands = np.empty(int(axis.of_base.max(initial=-1)) + 2, np.int64)
     place = 0
-    for at in range(count):
-        if axis.again[at]:
-            stands[at + 1] = level
-        else:
+    stands[0], level = base[0]
+    for at in range(1, len(stands)):
+        if place < len(axis.of_base) and axis.of_base[place] == at - 1:
             place += 1
-            stands[at + 1], level = base[place]
+            stands[at], level = base[place]
+        else:
+            stands[at] = level
     for start, stop in axis.runs():
         ax.axvspan(start, stop, color=AGAIN, alpha=0.22, linewidth=0, zorder=0.5, gid="runs again")
-    edges = np.arange(-1, count + 1).astype(float)
-    ax.fill_between(edges, _held(stands), step="post", color=BASE, alpha=0.28, linewidth=0, zorder=1, gid="as captured")
-    ax.plot(edges, _held(stands), drawstyle="steps-post", color=BASE, linewidth=1.0, zorder=3)
-    ax.fill_between(edges, _held(after), step="post", color=EDITED, alpha=0.22, linewidth=0, zorder=2, gid="recomputed")
-    ax.plot(edges, _held(after), drawstyle="steps-post", color=EDITED, linewidth=1.3, zorder=4)
+    ax.fill_between(_edges(stands), _held(stands), step="post", color=BASE, alpha=0.28, linewidth=0, zorder=1, gid="as captured")
+    ax.plot(_edges(stands), _held(stands), drawstyle="steps-post", color=BASE, linewidth=1.0, zorder=3)
+    ax.fill_between(_edges(after), _held(after), step="post", color=EDITED, alpha=0.22, linewidth=0, zorder=2, gid="edited")
+    ax.plot(_edges(after), _held(after), drawstyle="steps-post", color=EDITED, linewidth=1.3, zorder=4)
     highest = int(max(stands.max(), after.max()))
     ax.set_xlim(-1, count)
     ax.set_ylim(0, max(highest, 1) * (1 + ROOM))
@@ -112,10 +125,11 @@ def recomputed_timeline(found: Recompute, ax: Axes | None = None, title: str = "
     _draw_phases(ax, axis)
     entries: list[tuple[Artist, str]] = [
         (Patch(facecolor=BASE, alpha=0.6), f"{format_bytes(found.base.requested)}  as captured"),
-        (Patch(facecolor=EDITED, alpha=0.6), f"{format_bytes(found.edited.requested)}  recomputed"),
-        (Patch(facecolor=AGAIN, alpha=0.4), f"{style.counted(found.extra.operators, 'operator')} run again"),
+        (Patch(facecolor=EDITED, alpha=0.6), f"{format_bytes(found.edited.requested)}  {'edited' if found.edited_by else 'recomputed'}"),
     ]
-    if found.cost.flops:
+    if found.extra.operators:
+        entries.append((Patch(facecolor=AGAIN, alpha=0.4), f"{style.counted(found.extra.operators, 'operator')} run again"))
+    if found.extra.operators and found.cost.flops:
         entries.append((Line2D([], [], linestyle="none"), f"+{100 * found.extra.flops / found.cost.flops:.1f} % FLOPs"))
     style.legend(ax, entries, f"peaks of {found.step}")
     ax.set_xlabel("operator")
@@ -127,7 +141,9 @@ def recomputed_timeline(found: Recompute, ax: Axes | None = None, title: str = "
 
 
 def recomputed_lifecycles(found: Recompute, top: int = 40, ax: Axes | None = None, title: str = "") -> Axes:
-    """Draw the largest storages that die early and are made again: when each lives, when it would have been held, and when it lives again.
+    """Draw the largest storages that die early and come back: when each lives, when it would have been held, and when it lives again.
+
+    They are made again, or fetched from the host; what ranks gather of a divided parameter is not among them.
 
     Those that are alike and live alike share a row.
 
@@ -141,17 +157,18 @@ def recomputed_lifecycles(found: Recompute, top: int = 40, ax: Axes | None = Non
         InputError: nothing is made again.
     """
     edited = found.edits[-1]
-    axis = _Axis.of(edited)
-    count = len(axis.again)
+    axis = _Axis.of(edited, edited.graph)
+    count = axis.length
     lives = _lives(edited, count)
     copies: dict[int, list[tuple[int, int]]] = {}
     for copy, original in enumerate(edited.copies, start=edited.first_new):
-        if original != NO_STORAGE and copy in lives:
+        label, _ = edited.own.get(copy, (RETURNED, None))  # else it is gathered, or a rank's part of a gradient
+        if original != NO_STORAGE and copy in lives and label == RETURNED:
             copies.setdefault(original, []).append(lives[copy])
     was = {storage: tuple(_at(axis, place, count) for place in bounds) for storage, bounds in _lives(edit(edited.graph), -1).items()}
     lasting = [storage for storage in copies if storage in was and was[storage][1] > lives[storage][1]]
     if not lasting:
-        raise InputError("nothing that was held is made again: there is no interval to draw")
+        raise InputError("nothing that was held is made again or fetched from the host: there is no interval to draw")
     largest = sorted(lasting, key=lambda storage: (-edited.size(storage) * (was[storage][1] - lives[storage][1]), lives[storage]))
     kinds: dict[Any, list[int]] = {}
     for storage in largest:
@@ -166,29 +183,34 @@ def recomputed_lifecycles(found: Recompute, top: int = 40, ax: Axes | None = Non
         born, died = lives[storage]
         ax.barh(row, was[storage][1] - born, BAR, born, color=DROPPED, alpha=0.4, linewidth=0, zorder=1, gid="held before")
         ax.barh(row, max(died - born, least), BAR, born, color=HELD, linewidth=0, zorder=3, gid="lives")
-        for again, gone in copies[storage]:
-            ax.barh(row, max(gone - again, least), BAR, again, color=MADE_AGAIN, linewidth=0, zorder=3, gid="made again")
+        for returned, gone in copies[storage]:
+            ax.barh(row, max(gone - returned, least), BAR, returned, color=MADE_AGAIN, linewidth=0, zorder=3, gid="made again")
     ax.set_xlim(-1, count)
     ax.set_ylim(len(rows) - 0.4, -0.7 - 1 - LANE_ROWS)
     ax.set_yticks(range(len(rows)))
     ax.set_yticklabels(_names(found, edited, rows), parse_math=False)
     _draw_phases(ax, axis, LANE_ROWS / (len(rows) + 1.3 + LANE_ROWS))
     shown_ones = [storage for alike in rows for storage in alike]
-    style.legend(
-        ax,
-        [
-            (Patch(color=HELD), "lives"),
-            (Patch(color=DROPPED, alpha=0.4), "was held as captured"),
-            (Patch(color=MADE_AGAIN), "made again"),
-            (Patch(color=AGAIN, alpha=0.3), "calls run again"),
-        ],
-    )
+    back = "back from the host"
+    again = "made again" if found.transfers is None else f"made again, or {back}" if found.calls else back
+    entries: list[tuple[Artist, str]] = [
+        (Patch(color=HELD), "lives"),
+        (Patch(color=DROPPED, alpha=0.4), "was held as captured"),
+        (Patch(color=MADE_AGAIN), again),
+    ]
+    style.legend(ax, [*entries, (Patch(color=AGAIN, alpha=0.3), "calls run again")] if found.calls else entries)
     left = len(lasting) - len(shown_ones)
     less = f"; {left:,} smaller or shorter ones are left out" if left else ""
-    ax.set_xlabel(f"operator\n{style.counted(len(shown_ones), 'storage')} of those made again{less}")
+    ax.set_xlabel(f"operator\n{style.counted(len(shown_ones), 'storage')} of those {again}{less}")
     ax.set_ylabel("storages\n(requested bytes, simulated)")
     count_ticks(ax.xaxis)
-    style.frame(ax, "What is let go, and made again", _below(found, title), grid="x", above=4)
+    style.frame(
+        ax,
+        "What is let go, and made again" if found.transfers is None else "What is let go, and comes back",
+        _below(found, title),
+        grid="x",
+        above=4,
+    )
     ax.tick_params(axis="y", length=0)
     return ax
 
@@ -215,11 +237,16 @@ def _at(axis: _Axis, operator: int, end: int) -> int:
     return end if operator < 0 else int(axis.of_base[operator])
 
 
-def _before(found: Recompute, edited: Edit) -> int:
+def _before(trace: Trace, step: str) -> int:
     """Bytes held before the step."""
-    events = found.base_trace.devices[0].events
-    signed = np.where(events.kind == Kind.ALLOC, events.size, -events.size)
-    return int(signed[: edited.graph.start].sum())
+    recorded = trace.devices[0]
+    start = next(span.start for span in recorded.spans if span.kind == "step" and span.name == step)
+    events = recorded.events
+    return int(np.where(events.kind == Kind.ALLOC, events.size, -events.size)[:start].sum())
+
+
+def _edges(levels: NDArray[Any]) -> NDArray[Any]:
+    return np.arange(-1, len(levels)).astype(float)
 
 
 def _held(levels: NDArray[Any]) -> NDArray[Any]:
@@ -295,4 +322,6 @@ def _headline(found: Recompute) -> str:
 
 def _below(found: Recompute, title: str) -> str:
     parts = [shown(title, style.LONGEST_TITLE)] if title else []
-    return " · ".join([*parts, f"{style.counted(found.calls, 'call')} of {style.counted(len(found.modules), 'module')} recomputed"])
+    if found.calls:
+        parts.append(f"{style.counted(found.calls, 'call')} of {style.counted(len(found.modules), 'module')} recomputed")
+    return " · ".join([*parts, *(shown(each) for each in found.edited_by)])

@@ -34,6 +34,8 @@ def plan_regions(
 ) -> PlanAnswer:
     """Return the cheapest plan of *problem* whose peak is at most *budget* bytes; of equal costs the one of lower peak.
 
+    What costs nothing is chosen only where the peak would be higher without it.
+
     Args:
         problem: what there is to choose from.
         budget: bytes, on the problem's basis.
@@ -156,10 +158,18 @@ class _Search:
             if found.plan is None:
                 return None, found.proven
             if budget is None or self.peak(found.plan) <= budget:
-                return self._plan(found), found.proven
+                return self._plan(replace(found, plan=self._needed(found.plan))), found.proven
             self.least = found.bound
             self._correct(found.plan, budget)
         return None, False
+
+    def _needed(self, plan: frozenset[int]) -> frozenset[int]:
+        """*plan* without what costs nothing and lowers nothing."""
+        free = sorted(number for number in plan if not self.problem.candidates[number].cost)
+        for less in (frozenset(free), *(frozenset({number}) for number in free)):
+            if less <= plan and self.table.peak(plan - less)[0] <= self.table.peak(plan)[0] and self.peak(plan - less) <= self.peak(plan):
+                plan -= less
+        return plan
 
     def _against_known(self, found: Found, budget: int | None) -> Found:
         """What was found, or a plan known from before that is cheaper: then the solver erred, and nothing is proven."""
