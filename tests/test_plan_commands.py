@@ -85,6 +85,8 @@ def test_what_cannot_be_asked_is_refused(trace, monkeypatch):
     wrong = ask("plan", STEP, "--budget", "4 GiB", "--modules", "block.*")
     assert (wrong.exit_code, "did you mean" in wrong.stderr) == (3, True)
     assert ask("plan", STEP, "--budget", "4 GiB", "--device", "h100").exit_code == 3
+    unknown = ask("plan", STEP, "--budget", "4 GiB", "--modules", "zz")
+    assert (unknown.exit_code, "modules 'zz' chooses no module" in unknown.stderr) == (3, True)
     assert ask("frontier", str(ROOT / "scenarios" / "torch214_stub_small.pickle")).exit_code == 3
     with pytest.raises(ls.InputError, match="no objective 'money'"):
         ls.plan(trace, "4 GiB", objective="money")

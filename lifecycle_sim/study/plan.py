@@ -170,7 +170,7 @@ def region_problem(
     before = int(np.where(events.kind == Kind.ALLOC, events.size, -events.size)[: graph.start].sum())
     chosen = None
     if modules is not None:
-        calls = chosen_regions(graph, [modules] if isinstance(modules, str) else modules)
+        calls = chosen_regions(graph, [modules] if isinstance(modules, str) else modules, "modules")
         chosen = {graph.calls[number].module for number in calls}
     if objective not in ("flops", "time"):
         raise InputError(f"there is no objective {objective!r}: give 'flops' or 'time'")

@@ -75,11 +75,11 @@ def candidates(graph: StepGraph) -> tuple[Region, ...]:
     return tuple(found)
 
 
-def chosen_regions(graph: StepGraph, patterns: Iterable[str]) -> frozenset[int]:
+def chosen_regions(graph: StepGraph, patterns: Iterable[str], asked: str = "checkpoint") -> frozenset[int]:
     """Return the numbers of the calls of the modules that *patterns* choose.
 
     A pattern is a path, or one with ``*``, ``?`` and ``[0-5]`` as in a shell, where a star or mark stands for no dot and ``**`` for
-    anything. It may end in ``@2``: that call of the module alone, counted from 0.
+    anything. It may end in ``@2``: that call of the module alone, counted from 0. *asked* is what a message calls the patterns.
 
     Raises:
         InputError: a pattern chooses no call, or calls that cannot be recomputed. Every problem has a line.
@@ -93,23 +93,23 @@ def chosen_regions(graph: StepGraph, patterns: Iterable[str]) -> frozenset[int]:
     for pattern in patterns:
         name, at, nth = pattern.partition("@")
         if at and not nth.isdigit():
-            problems.append(f"checkpoint {pattern!r}: after @ comes the number of a call, counted from 0, such as cell@2")
+            problems.append(f"{asked} {pattern!r}: after @ comes the number of a call, counted from 0, such as cell@2")
             continue
         modules = paths_of(name, paths)
         calls = [number for path in modules for number in paths[path] if not nth or paths[path].index(number) == int(nth)]
         if not calls:
-            problems.append(f"checkpoint {pattern!r} {_nothing(name, nth, modules, paths)}")
+            problems.append(f"{asked} {pattern!r} {_nothing(name, nth, modules, paths)}")
             continue
         again = next((number for number in calls if number in recomputed), None)
         if again is not None:
             path = graph.calls[again].module
             problems.append(
-                f"checkpoint {pattern!r}: {path}, or a module in it, is recomputed in the capture already: capture the step without "
+                f"{asked} {pattern!r}: {path}, or a module in it, is recomputed in the capture already: capture the step without "
                 "checkpointing"
             )
         recorded = [number for number in calls if graph.calls[number].grad]
         if not recorded:
-            problems.append(f"checkpoint {pattern!r}: {modules[0]} runs without gradients, so that nothing of it is saved or recomputed")
+            problems.append(f"{asked} {pattern!r}: {modules[0]} runs without gradients, so that nothing of it is saved or recomputed")
         chosen.update(recorded)
     if problems:
         raise InputError(problems)
