@@ -12,7 +12,8 @@ torch: Any = pytest.importorskip("torch", reason="torch is not installed: captur
 
 import lifecycle_sim as ls  # noqa: E402
 from lifecycle_sim.program.remat import chosen_regions, edit  # noqa: E402
-from lifecycle_sim.program.step_graph import StepGraph, graphs_of  # noqa: E402
+from lifecycle_sim.program.step_graph import StepGraph  # noqa: E402
+from lifecycle_sim.program.stored_steps import graphs_of  # noqa: E402
 from scenarios.capture.gpt import Gpt, make_batch  # noqa: E402
 
 

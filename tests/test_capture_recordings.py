@@ -44,6 +44,26 @@ def tool(shared: Path, name: str) -> Any:
     return module
 
 
+def stub_job(jobs: Any, name: str, steps: int, **more: Any) -> ls.Capture:
+    """Capture a job of the stub driver as it was recorded: without cuDNN, from the first step on."""
+    job = jobs.JOBS[name]
+    options = {key: value for key, value in job.items() if key not in ("build", "batch", "optimizer")}
+
+    def step(model: Any, optimizer: Any, _batch: None) -> None:
+        torch.backends.cudnn.enabled = False
+        jobs.train_step(model, optimizer, job["batch"], **options)
+
+    return ls.capture(
+        lambda: job["build"]().train(),
+        lambda: None,
+        lambda model: job["optimizer"]([parameter for parameter in model.parameters() if parameter.requires_grad]),
+        step,
+        warmup=0,
+        steps=steps,
+        **more,
+    )
+
+
 def reference_job(lm: Any, kind: str, context: int) -> ls.Capture:
     """The program of the recordings: five steps of warm-up, then the one that was recorded."""
     held: dict[str, Any] = {"step": 0}
@@ -102,22 +122,7 @@ def test_the_reference_job_is_predicted_to_the_byte_and_event_by_event(shared: P
 def test_jobs_under_a_stub_driver_are_predicted_to_the_byte(shared: Path, name: str) -> None:
     jobs = tool(shared, "stub_jobs")
     truth = json.loads((shared / "data" / "stub_jobs.json").read_text())[name]["steps"]
-    job = jobs.JOBS[name]
-    options = {key: value for key, value in job.items() if key not in ("build", "batch", "optimizer")}
-
-    def step(model: Any, optimizer: Any, _batch: None) -> None:
-        torch.backends.cudnn.enabled = False
-        jobs.train_step(model, optimizer, job["batch"], **options)
-
-    captured = ls.capture(
-        lambda: job["build"]().train(),
-        lambda: None,
-        lambda model: job["optimizer"]([parameter for parameter in model.parameters() if parameter.requires_grad]),
-        step,
-        warmup=0,
-        steps=len(truth),
-        operators=False,
-    )
+    captured = stub_job(jobs, name, len(truth), operators=False)
     predicted = ls.predict(captured.trace, capacity=80 * 2**30)
     for found, recorded in zip(predicted.steps, truth, strict=True):
         for level in ("requested", "allocated", "reserved"):

@@ -16,7 +16,7 @@ torch: Any = pytest.importorskip("torch", reason="torch is not installed: captur
 
 import lifecycle_sim as ls  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
-from tests.test_capture_recordings import tool  # noqa: E402
+from tests.test_capture_recordings import stub_job, tool  # noqa: E402
 
 JOBS = json.loads((ROOT / "tests" / "data" / "checkpointed_jobs.json").read_text(encoding="utf-8"))["jobs"]
 QUICK = ("every second block of a ResNet",)
@@ -28,21 +28,7 @@ def test_a_checkpointed_job_is_told_from_a_capture_without(name: str, shared: Pa
         pytest.skip("takes long: set LIFECYCLE_SIM_ALL_JOBS to run it")
     recorded = JOBS[name]
     jobs = tool(shared, "stub_jobs")
-    job = jobs.JOBS[recorded["job"]]
-    options = {key: value for key, value in job.items() if key not in ("build", "batch", "optimizer")}
-
-    def step(model: Any, optimizer: Any, _batch: None) -> None:
-        torch.backends.cudnn.enabled = False
-        jobs.train_step(model, optimizer, job["batch"], **options)
-
-    captured = ls.capture(
-        lambda: job["build"]().train(),
-        lambda: None,
-        lambda model: job["optimizer"]([parameter for parameter in model.parameters() if parameter.requires_grad]),
-        step,
-        warmup=0,
-        steps=len(recorded["steps"]),
-    )
+    captured = stub_job(jobs, recorded["job"], len(recorded["steps"]))
     found = ls.what_if(captured, recorded["checkpoint"], recorded["save"] or None, recorded["early_stop"])
     for edited, told in zip(ls.predict(found.trace, capacity=80 * 2**30).steps, recorded["steps"], strict=True):
         for level in ("requested", "allocated", "reserved"):

@@ -18,7 +18,8 @@ from lifecycle_sim.cli import main
 from lifecycle_sim.events import Category, Kind, Trace, check
 from lifecycle_sim.program.graph import Lives
 from lifecycle_sim.program.remat import Happens, candidates, chosen_regions, edit, program_of
-from lifecycle_sim.program.step_graph import StepOperator, graphs_of
+from lifecycle_sim.program.step_graph import StepOperator
+from lifecycle_sim.program.stored_steps import graphs_of
 from lifecycle_sim.sources.native import read_jsonl, read_npz, write_jsonl, write_npz
 from lifecycle_sim.study.roofline import Rates
 from tests.conftest import ROOT

@@ -15,7 +15,7 @@ from lifecycle_sim.cli.progress import progress
 from lifecycle_sim.output.atomic import refuse_to_overwrite
 from lifecycle_sim.output.summary import document
 from lifecycle_sim.output.summary_plan import frontier_record
-from lifecycle_sim.program.step_graph import graphs_of
+from lifecycle_sim.program.stored_steps import graphs_of
 from lifecycle_sim.study.plan import frontier
 
 

@@ -13,7 +13,7 @@ from lifecycle_sim.events import Trace
 from lifecycle_sim.program.remat import edit
 from lifecycle_sim.program.remat.plans import Plan
 from lifecycle_sim.program.remat.regions import paths_of
-from lifecycle_sim.program.step_graph import graphs_of
+from lifecycle_sim.program.stored_steps import graphs_of
 from lifecycle_sim.sources.capture.launch import capture, capture_file
 from lifecycle_sim.sources.capture.plan import Recomputed
 from lifecycle_sim.spelling import closest

@@ -9,7 +9,7 @@ from lifecycle_sim.display import Shown
 from lifecycle_sim.errors import InputError
 from lifecycle_sim.events import Trace
 from lifecycle_sim.program.remat.search import SECONDS
-from lifecycle_sim.program.step_graph import graphs_of
+from lifecycle_sim.program.stored_steps import graphs_of
 from lifecycle_sim.study.batch import largest
 from lifecycle_sim.study.plan import RegionPlan, plan
 from lifecycle_sim.study.recompute import Captured

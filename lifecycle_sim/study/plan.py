@@ -21,7 +21,7 @@ from lifecycle_sim.program.remat.problem import RegionProblem
 from lifecycle_sim.program.remat.search import SECONDS, frontier_of_regions, plan_regions
 from lifecycle_sim.program.remat.step_problem import Price, flops_of, problem_of_step
 from lifecycle_sim.program.remat.strategies import Strategy, compare_strategies, usual_strategies
-from lifecycle_sim.program.step_graph import graphs_of
+from lifecycle_sim.program.stored_steps import graphs_of
 from lifecycle_sim.study.plan_levels import PlannedLevels, plan_on_level
 from lifecycle_sim.study.recompute import CPU_RNG_STATE, Captured
 from lifecycle_sim.study.roofline import Rates, rates_of, time_of

@@ -17,7 +17,8 @@ from lifecycle_sim.program.remat.plans import Plan, PlanAnswer
 from lifecycle_sim.program.remat.problem import RegionProblem
 from lifecycle_sim.program.remat.search import plan_regions
 from lifecycle_sim.program.remat.trace import edited_trace
-from lifecycle_sim.program.step_graph import StepGraph, graphs_of
+from lifecycle_sim.program.step_graph import StepGraph
+from lifecycle_sim.program.stored_steps import graphs_of
 from lifecycle_sim.study.prediction import LEVELS, StepLevels, predict
 
 TRIES = 12

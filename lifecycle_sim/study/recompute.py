@@ -22,7 +22,8 @@ from lifecycle_sim.program.edits.sharding import Communication, Sharding
 from lifecycle_sim.program.remat import Edit, chosen_policy, edit
 from lifecycle_sim.program.remat.holds import Happens
 from lifecycle_sim.program.remat.policies import Policy
-from lifecycle_sim.program.step_graph import NO_STORAGE, StepGraph, StepOperator, graphs_of
+from lifecycle_sim.program.step_graph import NO_STORAGE, StepGraph, StepOperator
+from lifecycle_sim.program.stored_steps import graphs_of
 from lifecycle_sim.replay import DeviceReplay, replay_device
 from lifecycle_sim.replay.attribution import Share, attribute
 from lifecycle_sim.study.prediction import Prediction, StepLevels, predict

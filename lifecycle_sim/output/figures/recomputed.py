@@ -23,7 +23,8 @@ from lifecycle_sim.output.figures.ticks import byte_ticks, count_ticks
 from lifecycle_sim.output.printable import shown
 from lifecycle_sim.program.edits.offload import RETURNED
 from lifecycle_sim.program.remat import Edit, Happens, edit
-from lifecycle_sim.program.step_graph import NO_STORAGE, StepGraph, graphs_of
+from lifecycle_sim.program.step_graph import NO_STORAGE, StepGraph
+from lifecycle_sim.program.stored_steps import graphs_of
 from lifecycle_sim.study.recompute import Recompute
 from lifecycle_sim.units import format_bytes
 

@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from lifecycle_sim.errors import CaptureError
 from lifecycle_sim.events import Assumption
-from lifecycle_sim.program.step_graph import stored_graphs
+from lifecycle_sim.program.stored_steps import stored_graphs
 from lifecycle_sim.sources.capture.answers import Answers
 from lifecycle_sim.sources.capture.assemble import assemble, upper_peaks
 from lifecycle_sim.sources.capture.building import build_on_meta, flatten_recurrent, moves_left_out, to_fake
